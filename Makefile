@@ -83,7 +83,7 @@ lint: $(BUILD)/build.ninja
 	tools/check_format.sh
 	tools/check_layers.sh $(BUILD)/layers.txt
 	tools/check_includes.py
-	tools/check_comments.py src/base src/text src/front src/server src/backend src/capi src/cli include
+	tools/check_comments.py
 
 asan: setup
 	tools/sanitize.sh address

@@ -12,7 +12,7 @@ namespace nereid {
 // The object that a value is; an empty one for other values.
 const json::object& object_or_empty(const json::value& value);
 
-// What a function below reads from: an object, or the object that a value is.
+// Argument of the functions below: an object, or a value that is an object.
 struct ObjectView {
   ObjectView(const json::object& o) : object(o) {}                  // NOLINT: converts
   ObjectView(const json::value& v) : object(object_or_empty(v)) {}  // NOLINT: converts

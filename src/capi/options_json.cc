@@ -26,7 +26,7 @@ void read_option(ObjectReader& in, std::string_view name, const config::Option& 
       option.field);
 }
 
-// Those of `options` whose name begins with `object` and a dot.
+// Reads the options whose name begins with `object` and a dot.
 void read_members(ObjectReader& in, const config::Options& options, std::string_view object) {
   for (const config::Option& option : options) {
     const std::string_view name = option.name;

@@ -212,8 +212,7 @@ void add_up(const std::vector<Call>& calls, int64_t begin, int64_t end, const St
   }
 }
 
-// Each rank sums its share and writes it to all ranks, so that in place no rank reads another's
-// writes.
+// Each rank sums its share and writes it to all ranks, so in place no rank reads another's writes.
 template <class T>
 void all_reduce_share(const std::vector<Call>& calls, int64_t rank) {
   const auto size = static_cast<int64_t>(calls.size());

@@ -1,5 +1,4 @@
-// See engine_options.h. A new option is one entry here, its field in nereid/config.h and its
-// reader.
+// See engine_options.h. A new option: an entry here, a field in nereid/config.h and its reader.
 #include "config/engine_options.h"
 
 #include <fmt/format.h>

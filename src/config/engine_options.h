@@ -10,10 +10,10 @@ namespace nereid::config {
 // several options or at the model are in src/runtime.
 Options engine_options(ExecutorConfig& config);
 
-// What command lines and parameters begin with: what the engine was built with, on any device.
+// Values before flags and parameters are read: any device, limits that the engine was built with.
 ExecutorConfig served_defaults();
 
-// Those of lookahead alone, which requests have, too. Names begin with "lookahead.".
+// Options of lookahead decoding, which requests have, too. Names begin with "lookahead.".
 Options lookahead_options(LookaheadConfig& config);
 
 }  // namespace nereid::config

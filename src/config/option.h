@@ -53,14 +53,14 @@ struct Option {
   // `x` in it is the option with that name. One or more sentences without a capital and a stop.
   const char* help;
   Range range = {};
-  // Allowed words, separated by '|'. Of an enum: one for each value. A string may be empty, too.
+  // Allowed words, separated by '|'. An enum has one for each value. A string may be empty, too.
   const char* words = "";
   // Flags, separated by commas, the first one in messages. "--no-x" of a bool sets it to false.
   const char* flag = "";
   const char* parameter = "";  // key in config.pbtxt of the tensorrt_llm model
-  // Of config.pbtxt's template; "" = the name of the parameter.
+  // Placeholder in config.pbtxt's template; "" = the name of the parameter.
   const char* placeholder = "";
-  // What the default is called where its value says too little ("one per physical core").
+  // Text for a default whose value does not explain itself ("one per physical core").
   const char* default_text = "";
   bool zero_is_default = false;  // flags and parameters: 0 leaves the default
   bool is_bytes = false;         // flags take 512M and 4G
@@ -70,7 +70,7 @@ struct Option {
   bool is_secret = false;        // not printed
   bool has_own_reader = false;   // the parameter is a text that the backend reads itself
   bool has_environment = true;   // the first flag is also NEREID_<NAME>
-  // What is wrong with a flag's value, "" = nothing.
+  // The error in a flag's value, "" = none.
   std::string (*problem)(const std::string& value) = nullptr;
   const char* group = "";
 };
@@ -91,7 +91,7 @@ std::optional<bool> parse_bool(std::string_view text);
 // Sets the value. InvalidArgument: "expected an integer from 0 to 8"; the value is unchanged then.
 Status parse(const Option& option, std::string_view text);
 
-// What parse() reads: "" for a value that is unset, and for 0 where that is the default.
+// The value as text for parse(): "" if it is unset, or 0 where 0 is the default.
 std::string text_of(const Option& option);
 
 // InvalidArgument: "max_batch_size: 0 is not in [1, 4096]".

@@ -96,7 +96,7 @@ TEST_F(OptionTest, RangesAreChecked) {
   EXPECT_FALSE(check(options_).ok());
 }
 
-// What every place relies on.
+// Declarations: properties that every reader of options relies on.
 TEST_F(OptionTest, DeclarationsAreWhole) {
   std::set<std::string> names, flags, keys, variables;
   for (const Option& option : options_) {

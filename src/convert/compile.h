@@ -19,12 +19,10 @@ namespace nereid::convert {
 struct CompileOptions {
   kernels::KernelChoices forced;                 // "op:kernel"
   std::vector<std::string> disabled_passes;      // names of graph::passes()
-  int32_t max_positions = 0;                     // longest sequence, <= the model's; 0 = the
-                                                 // model's
+  int32_t max_positions = 0;                     // longest sequence; 0 = the model's maximum
   int32_t context = 0;                           // longest served sequence; 0: max_positions
   std::optional<kernels::WeightFormat> weights;  // format of products; absent: the checkpoint's
-  std::optional<kernels::WeightFormat> head;     // format of the head; absent: see
-                                                 // PassContext::head
+  std::optional<kernels::WeightFormat> head;     // of the head; absent: see PassContext::head
   bool adapters = false;                         // products support adapters
   std::vector<int32_t> hidden_layers;            // see graph::PassContext
 };

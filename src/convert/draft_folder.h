@@ -1,5 +1,4 @@
-// Draft heads (Medusa, ReDrafter, EAGLE) in a subfolder of their model's checkpoint or engine
-// directory.
+// Draft heads (Medusa, ReDrafter, EAGLE) in a subfolder of the checkpoint or engine directory.
 #pragma once
 
 #include <filesystem>

@@ -3,7 +3,7 @@
 // Cache key: a hash of everything that determines the engine's bytes: nereid's version, the
 // compiled plan for the device (which tensors become which weight, packing), and the checkpoint. A
 // changed pass, packing, kernel cost or option changes the key if it changes the plan; results of
-// measure_products() do not. Of the checkpoint: file names, sizes and headers, and
+// measure_products() do not. The checkpoint counts with file names, sizes and headers, and
 //   - all weights, if they total at most kHashAllBytes;
 //   - else each file's modification time and kSamples evenly spread pieces of kSampleBytes.
 #pragma once
@@ -71,8 +71,7 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
 // engine is then owned by the opened file.
 StatusOr<io::EngineFile> take_engine(const std::filesystem::path& path);
 
-// Writes an engine file of a compiled model; without a checkpoint with random weights. Errors as
-// above.
+// Writes an engine file of a compiled model; no checkpoint: random weights. Errors as above.
 Status write_engine(const std::filesystem::path& path, const std::string& key,
                     const Compiled& compiled, const io::Checkpoint* checkpoint);
 

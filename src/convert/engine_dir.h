@@ -49,8 +49,7 @@ struct EngineLimits {
   // false: a prompt cannot continue behind cached or earlier computed tokens, so no KV cache reuse
   // and no chunked prefill.
   bool paged_context = true;
-  // Longest prompt with padded batches or unfused attention, as in TensorRT-LLM; 0: the sequence
-  // limit.
+  // Longest prompt of padded batches or unfused attention (TensorRT-LLM's); 0: the sequence limit.
   int32_t max_input_len = 0;
   bool gather_context_logits = true;
   int32_t max_prompt_table = 0;       // prompt table rows per request; 0: unspecified
@@ -58,15 +57,13 @@ struct EngineLimits {
   std::filesystem::path draft_model;  // draft heads; empty: none
 };
 
-// No value: not an engine directory, or no config.json. InvalidArgument with file, field and what
-// is allowed.
+// No value: no engine directory, or no config.json. InvalidArgument: file, field, allowed values.
 StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::path& dir);
 
 // Model facts of an engine or a model directory.
 StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path);
 
-// Directory of a model's tokenizer files: next to the engine or weights, else that of the engine's
-// checkpoint.
+// Directory of a model's tokenizer files: next to the engine or weights, else the checkpoint's.
 StatusOr<std::filesystem::path> tokenizer_dir(const std::filesystem::path& path);
 
 }  // namespace nereid::convert

@@ -14,8 +14,7 @@ namespace nereid::convert {
 namespace {
 
 // Increment when the bytes of converted weights change without a change in anything hashed below
-// (decoding, merging or scaling of tensors). An unchanged number keeps engines cached by earlier
-// releases.
+// (decoding, merging or scaling of tensors). Else earlier releases' engines stay valid.
 constexpr uint64_t kConversion = 1;
 
 // The plan without checksums: model facts, values, kernels, weight layouts and places, device.

@@ -8,8 +8,7 @@
 namespace nereid::convert {
 
 // An SVG of the plan: calls in order as boxes with kernels, weights and output shapes; lines to
-// readers. Calls repeated over layers are drawn once in a frame with the count. A pure function of
-// the plan.
+// readers. Calls repeated over layers are drawn once, framed, with the count. Pure function.
 std::string graph_svg(const io::Plan& plan);
 
 }  // namespace nereid::convert

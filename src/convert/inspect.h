@@ -22,8 +22,7 @@ struct InspectOptions {
 };
 
 // Model directory: traits, graph, passes with times, plan, kernel choices, memory table; nothing is
-// built or cached, weights are not read. Engine file or directory: without traits, graph and
-// passes.
+// built or cached, weights are not read. Engine file or directory: no traits, graph, passes.
 StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
                               const DeviceInfo& device, const InspectOptions& options = {});
 
@@ -35,16 +34,14 @@ StatusOr<std::string> draw_plan(const std::filesystem::path& path,
                                 const kernels::Registry& registry, const DeviceInfo& device,
                                 const CompileOptions& options = {});
 
-// A few lines: kind of model at `path`, reasons, files read. Errors as read_model() and
-// EngineFile::open().
+// Some lines: kind of model at `path`, reasons, files. Errors: read_model(), EngineFile::open().
 StatusOr<std::string> describe_model(const std::filesystem::path& path);
 
 // Full verification. Model directory: config; presence, shape and type of every tensor. Engine:
 // header and all weights. Errors have file and part.
 Status verify_model(const std::filesystem::path& path);
 
-// All faults that prevent serving `path`, one text each: weights (verify_model()), tokenizer, chat
-// template.
+// Faults that prevent serving `path`, one text each: verify_model()'s, tokenizer, chat template.
 std::vector<std::string> model_faults(const std::filesystem::path& path);
 
 }  // namespace nereid::convert

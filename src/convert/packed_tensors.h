@@ -1,5 +1,4 @@
-// Rounded matrices in the layout of compressed-tensors. Source: its formats "pack-quantized" and
-// "float-quantized".
+// Rounded matrices in compressed-tensors' formats "pack-quantized" and "float-quantized".
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,7 @@ struct Magnitudes {
   std::map<std::string, float> outputs;  // of the product's results
 };
 
-// Whether the format `weights` (RankFormatOptions) has static input factors, which require
-// magnitudes.
+// Whether format `weights` (RankFormatOptions) has static input factors, which need magnitudes.
 bool has_static_inputs(std::string_view weights);
 
 struct RankFormatOptions {
@@ -87,8 +86,7 @@ class RankFormat {
   bool rounds() const;
   int64_t group_size() const { return group_ > 0 ? group_ : widest_; }
   float largest(const models::RankTensor& tensor, const std::map<std::string, float>& of) const;
-  // SmoothQuant plugins: integer steps per unit of the input; value of one integer step of the
-  // result.
+  // SmoothQuant plugins: integer steps per unit of the input; value of one step of the result.
   float input_steps(const models::RankTensor& tensor) const;
   float result_step(const models::RankTensor& tensor) const;
   bool has_cache_factor(const models::RankTensor& tensor) const;

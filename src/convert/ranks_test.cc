@@ -123,8 +123,7 @@ TEST_F(RanksTest, EveryFamilyIsMergedToWhatItWas) {
   }
 }
 
-// Independent of the table that wrote them: rank 1 of 2 has the second half of heads, rows or
-// columns.
+// Rank 1 of 2 has the second half of heads, rows or columns; the writer's table is not used.
 TEST_F(RanksTest, ARankHasItsShare) {
   ASSERT_TRUE(convert(kTinyModels / "llama", "two", {.tp = 2, .moe_tp = -1}).ok());
   const auto rank = io::TensorFile::open(dir_ / "two/rank1.safetensors");

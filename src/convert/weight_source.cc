@@ -189,8 +189,7 @@ class RandomSource final : public WeightSource {
   }
 };
 
-// Elements [first, first + out.size()) of parts side by side; `read` is called with (part, first,
-// out).
+// Elements [first, first + out.size()) of parts side by side; calls read(part, first, out).
 template <class T, class Read>
 Status read_beside(std::span<const graph::WeightPart> parts, int64_t k, int64_t first,
                    std::span<T> out, const Read& read) {

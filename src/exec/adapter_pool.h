@@ -16,8 +16,7 @@
 
 namespace nereid::exec {
 
-// Maximum of loads + moves, and of weights, in a message: their staging memory is allocated at
-// start.
+// Maximum of loads + moves, and of weights, in a message: staging memory is allocated at start.
 inline constexpr int32_t kMaxAdapterChanges = 16;
 int64_t max_load_weights(const RunnerLimits& limits);
 

@@ -155,9 +155,8 @@ TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
               HasSubstr("the message has 25 of its 26 weights left"));
 }
 
-// Two layers. Not fused: the first norm (no product before it) and the last layer's norms (rows
-// gathered or returned). Fused: the four products next to the other two norms, and the last gate
-// and up.
+// Two layers. Not fused: the first norm (no product before it) and the last layer's norms (gathered
+// or returned rows). Fused: the four products next to the other norms, and the last gate and up.
 TEST_F(AdapterPoolTest, PartsAndMovesLieWhereTheTablesSay) {
   std::vector<float> all(26);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i + 1);

@@ -291,8 +291,7 @@ class BoundPlan::Binder {
   const kernels::Registry& registry_;
   const DeviceMemory& memory_;
   BoundPlan& out_;
-  const std::vector<FusedValue>* fused_ = nullptr;  // memory of fused values while a fused call is
-                                                    // bound
+  const std::vector<FusedValue>* fused_ = nullptr;  // memory of values, while a fused call is bound
 };
 
 StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& limits,

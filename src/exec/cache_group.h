@@ -13,8 +13,7 @@ namespace nereid::exec {
 
 inline constexpr size_t kMaxCacheGroups = kMaxKvGroups;
 
-// One value per cache group. Construction from a single value sets group 0, the only one of most
-// models.
+// One value per cache group. A single value sets group 0, the only one of most models.
 template <class T>
 struct PerGroup {
   T of[kMaxCacheGroups] = {};
@@ -27,8 +26,7 @@ struct PerGroup {
   bool operator==(const PerGroup&) const = default;
 };
 
-// Cache group: layers with equal window, KV heads and widths. A sequence has one block table per
-// group.
+// Cache group: layers with equal window, KV heads and widths. One block table of each sequence.
 struct CacheGroup {
   int32_t window = 0;  // sliding window: positions a token attends to, itself included; 0 = all
   int32_t sink = 0;    // attention sinks: leading positions visible beyond the window

@@ -74,8 +74,7 @@ class FusionSites {
 
   const io::Plan& plan_;
   std::vector<FusionSite> places_;
-  std::vector<int32_t> front_, end_;  // by call: index of the fusable call before and behind a
-                                      // Linear
+  std::vector<int32_t> front_, end_;  // by call (Linear): its fusable neighbours
   std::vector<FusedValue> values_;    // with every fusable call replaced
   size_t bytes_ = 0;
 };

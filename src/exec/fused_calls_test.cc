@@ -155,9 +155,8 @@ void expect_fused(const Model& model) {
   EXPECT_EQ(logits_after(fused, 11), logits_after(plain, 11));
 }
 
-// Two layers. Not fused: the first norm (no product before it) and the last layer's norms (rows
-// gathered or returned). Fused: the four products next to the other two norms, and the last gate
-// and up.
+// Two layers. Not fused: the first norm (no product before it), the last layer's norms (gathered or
+// returned rows). Fused: the four products next to the other norms, and the last gate and up.
 TEST(FusedCalls, TakeThePlaceOfNormsAndUnits) {
   expect_fused({"llama", {}, 2, 2, 5, kNarrow});
   expect_fused({"qwen2", {}, 2, 2, 5, kNarrow});  // biases of queries, keys and values
@@ -166,8 +165,7 @@ TEST(FusedCalls, TakeThePlaceOfNormsAndUnits) {
 
 // Attention's rows are rounded by the product behind it; the last gate and up reads rows rounded by
 // a call. A changed bf16 number can become another f8e4m3 number: the error against the bf16 engine
-// is at most that of the plan's own calls, and the difference to these less than the sum of both
-// errors.
+// is at most that of the plan's own calls, and the difference to these is below the sum of both.
 TEST(FusedCalls, RoundTheirRows) {
   const auto engine = engine_of("llama", in_fp8());
   Harness exact = harness_of(engine_of("llama"), open_other());
@@ -187,8 +185,7 @@ TEST(FusedCalls, RoundTheirRows) {
 
 TEST(FusedCalls, LeaveWhatDoesNotFit) {
   expect_fused({"gemma2", {}, 0, 2, 2, kNarrow});  // norms before the residual add
-  expect_fused({"cohere", {}, 0, 1, 1, kNarrow});  // centred norms; the last gate and up reads
-                                                   // gathered rows
+  expect_fused({"cohere", {}, 0, 1, 1, kNarrow});  // centred norms; gathered rows: last gate and up
   expect_fused({"gpt2", {}, 0, 0, 0, 0});          // LayerNorm with bias; no gated activation
   convert::CompileOptions adapters;
   adapters.adapters = true;

@@ -139,7 +139,7 @@ class GoldenTest : public ::testing::TestWithParam<TestKernels> {
 INSTANTIATE_TEST_SUITE_P(Isa, GoldenTest, ::testing::ValuesIn(test_kernels()),
                          [](const auto& info) { return info.param.name(); });
 
-// With batch-invariant kernels.
+// Golden outputs of batch-invariant kernels.
 class GoldenBitsTest : public GoldenTest {};
 INSTANTIATE_TEST_SUITE_P(Isa, GoldenBitsTest, ::testing::ValuesIn(invariant_test_kernels()),
                          [](const auto& info) { return info.param.name(); });
@@ -189,8 +189,7 @@ std::vector<std::string> tiny_architectures() {
 }
 
 // Mixtures of which only ids are compared: expert selection is a comparison, and a rounding that
-// flips it moves logits by more than logits_tolerance(). GPU roundings flip it in a row of three
-// more models.
+// flips it moves logits by more than logits_tolerance(). GPU roundings flip it in 3 more models.
 const std::set<std::string> kMixtures =
     tests_run_on_cpu()
         ? std::set<std::string>{"deepseek_v3", "mixtral"}

@@ -19,8 +19,7 @@ namespace nereid::exec {
 // Kernels of a CPU instruction set, or of test_device().
 struct TestKernels {
   std::string isa;           // empty on devices other than the CPU
-  bool is_invariant = true;  // batch-invariant: a row's bits do not depend on other rows; true on
-                             // CPUs
+  bool is_invariant = true;  // batch-invariant kernels; true on CPUs
 
   std::string name() const { return !isa.empty() ? isa : is_invariant ? "invariant" : "fastest"; }
   StatusOr<kernels::OpenedDevice> open(int num_threads) const {

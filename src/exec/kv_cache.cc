@@ -108,8 +108,7 @@ Status KvCache::copy_blocks(std::span<const BlockCopy> copies, Stream& stream) c
     const BlockCopy& first = copies[i];
     const auto group = static_cast<size_t>(first.group);
     const auto on_host = [&](int32_t block) { return block >= limits_.num_blocks[group]; };
-    // Adjacent copies are merged into one, which must neither cross from one pool to the other nor
-    // overlap itself.
+    // Adjacent copies are merged into one, which must neither cross pools nor overlap itself.
     int32_t count = 1;
     for (; i + count < copies.size() && count < std::abs(first.to - first.from); ++count) {
       const BlockCopy& next = copies[i + count];

@@ -57,8 +57,7 @@ class KvCache {
   // Whether source or target is in the host pool.
   bool touches_host(const BlockCopy& copy) const;
 
-  // Run on the stream in order: each copy sees the writes of earlier ones. The copies passed
-  // check_copies().
+  // Run on the stream in order: each copy sees earlier writes. Precondition: check_copies().
   Status copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const;
   Status move_cells(std::span<const CellMove> moves, Stream& stream) const;
 

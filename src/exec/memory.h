@@ -42,8 +42,8 @@ size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 inline constexpr size_t kUploadAlignment = 16;  // of each upload in a sampler's staging
 
 // Bytes of sampling state for all slots. Device: `rows`, `params`, `results`, `history` (tokens so
-// far). Host, per step in flight: `staging` (a step's uploads), `results` and `top` (likeliest
-// tokens).
+// far). Host, per step in flight: `staging` (a step's uploads), `results` and `top` (the likeliest
+// tokens of each row).
 struct SamplingBytes {
   size_t rows = 0, params = 0, results = 0, top = 0, history = 0, staging = 0;
   size_t total(int32_t depth) const;

@@ -320,8 +320,7 @@ class EngineRunner : public Runner {
     onboards_.push_back(issue());
   }
 
-  // Moves the KV of each accepted path to the row's first draft cells, before any later step or
-  // copy.
+  // Moves the KV of accepted paths to the rows' first draft cells, before later steps and copies.
   Status keep_paths(const StepData& step, StepResult results) {
     if (!step.after) return ok();
     std::vector<CellMove> moves;

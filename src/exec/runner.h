@@ -123,8 +123,7 @@ class Runner {
   // blocks; other work keeps its order. No step waits for onboards: see onboarded(). The bytes are
   // read before the return. A step may have copies or adapter loads without rows; its logits are <=
   // num_logits_rows(). At most `depth` tickets are in flight; each must be waited for.
-  // InvalidArgument: the message is invalid and nothing has changed. Device errors are returned by
-  // wait().
+  // InvalidArgument: the message is invalid and nothing has changed. Device errors: see wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
 
   // Submits the sampling of a step with masks (StepRow::has_mask), whose forward pass was submitted
@@ -176,8 +175,7 @@ class Runner {
 // Loads an engine file (verified as the caller opened it): checks operands, resolves kernels,
 // allocates the memory of steps. `device` and `registry` must outlive the runner. `forced` applies
 // to kernels chosen here: sampling. DataLoss/NotFound: the file; InvalidArgument: limits out of
-// range (field, value, allowed), or an engine for another kind of device or instruction set;
-// ResourceExhausted: memory.
+// range (field, value, allowed), an engine for another device or ISA; ResourceExhausted: memory.
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,

@@ -200,8 +200,7 @@ TEST_F(RunnerCopiesTest, OnboardsComeFromTheHost) {
 TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
   constexpr int32_t kNumBlocks = 6;  // copied blocks, on the device and in the host pool each
   std::mt19937 rng(7);
-  std::vector<int32_t> seeds(2 * kNumBlocks, 0);  // contents of the device blocks, then of the host
-                                                  // blocks
+  std::vector<int32_t> seeds(2 * kNumBlocks, 0);  // contents: device, then host blocks
   const auto id = [&](int32_t i) {
     return i < kNumBlocks ? i : i - kNumBlocks + limits_.num_blocks[0];
   };

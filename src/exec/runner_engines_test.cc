@@ -184,8 +184,7 @@ TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
   EXPECT_EQ(step(), device->health().failure());
 }
 
-// A call that never returns: the step fails after the device's timeout; the runner and its memory
-// are leaked.
+// A call that never returns: the step fails after the device's timeout; the runner is leaked.
 TEST_F(RunnerTest, AStepThatHangsEndsAndItsRunnerStays) {
   std::shared_ptr<Device> device = make_cpu_device({.num_threads = 1}).value();
   keep_for_ever(device);

@@ -148,8 +148,7 @@ TEST_F(RunnerTest, DraftsHaveMasksToo) {
   EXPECT_EQ(results[0].drawn[1].token, 7);
 }
 
-// The next step is launched before the masks of the previous step are known, and samples with its
-// own.
+// The next step is launched before the masks of the previous one are made; it samples with its own.
 TEST_F(RunnerTest, StepsWithMasksAreDrawnInASecondCall) {
   Runner& runner = harness_.runner();
   const Sequence sequence(1, kLimits);
@@ -306,8 +305,7 @@ TEST_F(RunnerTest, CopiedBlocksHoldTheSame) {
   EXPECT_EQ(harness.runner().memory().back().bytes, 2u * 5 * 4 * 16 * 2);
 }
 
-// 8-bit caches, windows and sinks give the same equalities as the plain cache; unseen blocks are
-// holes.
+// 8-bit caches, windows, sinks: the same equalities as the plain cache; unseen blocks are holes.
 TEST_F(RunnerTest, CacheTypesAndWindowsAreExact) {
   for (const DType type : {DType::kBF16, DType::kI8, DType::kF8E4M3})
     for (const auto& [window, sink] : {std::pair{0, 0}, {5, 0}, {5, 2}}) {

@@ -22,8 +22,7 @@ using kernels::SampleResult;
 using kernels::SampleRow;
 using kernels::TopToken;
 
-constexpr size_t kKeptListBytes = 65536;  // a slot's larger list buffer is freed when its next list
-                                          // is empty
+constexpr size_t kKeptListBytes = 65536;  // larger buffers: freed by an empty list
 
 // Whether logits must be copied before they are edited.
 bool wants_raw_logits(const SampleParams& params, const SampleRow& row) {

@@ -34,8 +34,7 @@ class SlotSampler {
   // Marks the staged step as submitted, wholly or in part; it will be waited for.
   void issued(int32_t area) { areas_[static_cast<size_t>(area)].is_issued = true; }
 
-  // Stages the masks of a step with masks, before run(). InvalidArgument: invalid message, nothing
-  // has changed.
+  // Stages the masks of a step, before run(). InvalidArgument: bad message, nothing has changed.
   Status set_masks(const MaskView& masks, int32_t area);
 
   // On the stream, once per staged step, after run() of earlier steps and before run(): uploads
@@ -43,8 +42,7 @@ class SlotSampler {
   Status send(int32_t area, Stream& stream) const;
 
   // On the stream, once per staged step. `logits`: f32 [m, vocab], in row order; sampled tokens are
-  // also written to slot_tokens [max_rows]. `hidden`: bf16 [m, n] per hidden state; sum of n =
-  // hidden_width.
+  // also written to slot_tokens [max_rows]. `hidden`: bf16 [m, n_i], sum of n_i = hidden_width.
   Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream,
              std::span<const View> hidden = {}) const;
 
@@ -62,8 +60,7 @@ class SlotSampler {
     Status status = unavailable("the slot has no sampling parameters");
     kernels::SampleParams params;
     Buffer lists;             // device memory of params.lists
-    int32_t num_history = 0;  // tokens, if params.keeps_history; with drafts in flight an upper
-                              // bound
+    int32_t num_history = 0;  // if keeps_history; upper bound with drafts in flight
     int64_t sampled_in = 0;   // number of the last step that samples for it
   };
   struct Upload {
@@ -149,12 +146,11 @@ class SlotSampler {
   int64_t num_steps_ = 0;  // checked steps
   // Device memory, used by one step at a time in stream order.
   Buffer rows_, params_;
-  Buffer results_;       // SampleResult [max_logits], for steps with drafts, whose rows read each
-                         // other's results
-  Buffer history_;       // int32 [max_rows, max_sequence_length]
-  Buffer raw_logits_;    // f32 [max_logits, vocab], allocated on first use
-  Buffer draft_logits_;  // likewise
-  Buffer masks_;         // uint32 [max_logits, mask_words()], likewise
+  Buffer results_;            // SampleResult [max_logits]: rows with drafts read each other's
+  Buffer history_;            // int32 [max_rows, max_sequence_length]
+  Buffer raw_logits_;         // f32 [max_logits, vocab], allocated on first use
+  Buffer draft_logits_;       // f32 [max_logits, vocab], allocated on first use
+  Buffer masks_;              // uint32 [max_logits, mask_words()], likewise
   size_t staging_bytes_ = 0;  // per area, without lists and tokens
   std::vector<Area> areas_;   // [depth]
 };

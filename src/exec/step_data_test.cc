@@ -222,8 +222,7 @@ TEST(Memory, LayersOfOneKindAreAGroup) {
   EXPECT_EQ(cache_groups(plan, limits).at(0).window, 7);
 }
 
-// Two full layers and two with a window: both groups run out together with a full batch of long
-// sequences.
+// Two full layers and two with a window: a full batch of long sequences exhausts both at once.
 TEST(Memory, GroupsShareByWhatABatchHolds) {
   io::Plan plan = io::test_plan();
   plan.model.num_layers = 2;

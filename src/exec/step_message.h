@@ -1,5 +1,4 @@
-// A step as a message: arrays of plain data without pointers, complete for a runner in this or
-// another process.
+// A step as a message: arrays of plain data without pointers, complete for a runner in any process.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +33,7 @@ struct StepRow {
   // uses positions of the text.
   int32_t position_offset = 0;
   int32_t has_tree = 0;          // 1: draft tree, order in `parents`; 0: chain
-  int32_t has_draft_logits = 0;  // 1: each draft comes with the logits it was drawn from; chains
-                                 // only
+  int32_t has_draft_logits = 0;  // 1: chain of drafts, each with its logits
   int32_t wants_likeliest = 0;   // 1: fills RowResult::likeliest
 
   int64_t end() const { return int64_t{start} + num_tokens; }
@@ -124,8 +122,7 @@ struct StepArrays {
   Array<AdapterMove> adapter_moves;
   Array<AdapterLoad> adapter_loads;
   Array<LoraMatrixInfo> adapter_matrices;  // num_matrices per load
-  // num_weights per load. Per matrix: a [rank, k], b [rank, n], then with has_gain: gain [n], shift
-  // [n].
+  // num_weights per load. Per matrix: a [rank, k], b [rank, n]; with has_gain gain [n], shift [n].
   Array<BF16> adapter_weights;
 
   // In message order.

@@ -26,8 +26,7 @@ constexpr RunnerLimits kMessageLimits = [] {
 }();
 constexpr int32_t kMessageVocab = 16;
 
-// Three rows, one with an external embedding and a draft; copies; a slot with lists; a slot with a
-// history.
+// Three rows, one with an external embedding and a draft; copies; slots with lists, with a history.
 StepMessage full_step() {
   const Ids tokens = {7, kTokenExternal, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
   StepMessage step =

@@ -56,8 +56,7 @@ class TreeRunner {
 
   struct Result {
     Ids drawn, path;
-    std::vector<std::vector<float>> logits;  // of the last token before the tree, then of its
-                                             // drafts
+    std::vector<std::vector<float>> logits;  // of the root token, then of the drafts
   };
   StatusOr<Result> run(const std::vector<std::byte>& message) {
     ASSIGN_OR_RETURN(Ticket ticket, harness_.runner().launch(message));

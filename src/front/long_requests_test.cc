@@ -315,7 +315,7 @@ TEST_F(LongRequestsTest, RepliesOfTheTokenizerCountInTheBudget) {
   EXPECT_EQ(post("/detokenize", R"({"tokens":[100,101]})").status, 200);
 }
 
-// What a tokenizer takes while it reads a text counts beside the text.
+// A tokenizer's memory while it reads a text counts beside the text.
 TEST_F(LongRequestsTest, TokenizingCountsInTheBudget) {
   server_->stop(std::chrono::milliseconds(60000));
   budget_ = std::make_shared<ByteBudget>(size_t{24} << 20);

@@ -31,13 +31,13 @@ class TenantTest : public ::testing::Test {
  protected:
   void SetUp() override { fake_.reset(); }
 
-  // Of the last request that the core has got; 0 until the next one.
+  // Tenant of the last request that the core has got; 0 until the next one.
   uint64_t take() { return fake_.last_tenant.exchange(0); }
 
   FakeTriton& fake_ = FakeTriton::get();
 };
 
-// A request of each route that asks a model, as somebody with that key.
+// A request of each route that asks a model, from a client with that key.
 std::vector<uint64_t> tenants_by_http(int port, const std::string& key) {
   static constexpr std::pair<const char*, const char*> kRequests[] = {
       {"/v2/models/types/infer",

@@ -10,7 +10,7 @@
 namespace nereid::graph {
 
 // Kernels are compared at kTypicalRows rows (a busy decode step); a candidate must run 1 row and a
-// large prefill.
+// large prefill, too.
 inline constexpr int64_t kTypicalRows = 16;
 inline constexpr std::array<int64_t, 3> kRowCounts = {1, kTypicalRows, 8192};
 

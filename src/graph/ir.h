@@ -1,6 +1,5 @@
 // Intermediate representation: a straight-line program of ops over token-packed matrices. Each
-// value is written once; ops are pure (in-place updates and shared memory are decided by
-// plan_memory).
+// value is written once; ops are pure (plan_memory decides on in-place updates and shared memory).
 #pragma once
 
 #include <cstdint>
@@ -41,8 +40,7 @@ struct WeightPart {
   int64_t stacked = 0;  // leading dimension of the tensor; 0: none
   int64_t index = 0;    // index in that dimension
   int64_t cols = 0;     // columns of the weight; 0: all
-  // Rotary heads of 2 * pairs rows: the tensor interleaves rows i and i + pairs; 0: rows are in
-  // order.
+  // Rotary heads of 2 * pairs rows: the tensor interleaves rows i and i + pairs; 0: in order.
   int64_t pairs = 0;
   bool unit_rows = false;  // rows are normalised to length 1
   float added = 0;         // constant added to each number
@@ -151,8 +149,7 @@ struct InPlace {
 };
 std::vector<InPlace> updates_in_place(const Op& op);
 
-// Replaces each use of `from` as an input by `to`: in one op; in the whole graph and the plan's
-// outputs.
+// Replaces each use of `from` as an input by `to`: in one op; in the graph and its outputs.
 void replace_inputs(Op& op, ValueId from, ValueId to);
 void replace_uses(Graph& graph, ValueId from, ValueId to);
 void replace_weight(Graph& graph, WeightId from, WeightId to);

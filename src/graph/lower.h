@@ -9,8 +9,7 @@
 namespace nereid::graph {
 
 // Precondition: choose_kernels and plan_memory have run. Weight i becomes row i of the plan's
-// table, with a place in the blob and no checksum. The result passes io::check_plan(), else
-// Internal.
+// table, with a place in the blob, no checksum. Internal: the result fails io::check_plan().
 StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device);
 
 // "avx512_bf16", "sm90", ...: the target that kernels are chosen for.

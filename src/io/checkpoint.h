@@ -34,8 +34,7 @@ struct StoredTensor {
   std::string shape_text() const;  // "[4096, 256]"
 };
 
-// An open file, by suffix: safetensors, PyTorch (".bin", ".pt", ".pth"), GGUF (".gguf") or a rank's
-// engine (".engine").
+// An open file, by suffix: safetensors, PyTorch (bin, pt, pth), GGUF or a rank's engine (engine).
 class TensorFile {
  public:
   // Errors begin with the path. DataLoss: damaged contents.

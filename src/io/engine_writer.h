@@ -23,8 +23,8 @@ class EngineWriter {
   static StatusOr<EngineWriter> create(const std::filesystem::path& path, Plan plan,
                                        std::string build_key);
 
-  // In memory, without a directory: readable by this process at path() (set by finish()) until
-  // close_memory_engine().
+  // In memory, without a directory. This process can read it at the path() that finish() sets,
+  // until it calls close_memory_engine().
   static StatusOr<EngineWriter> create_in_memory(Plan plan, std::string build_key);
 
   // Writes a file without weights; `checkpoint` (not empty): directory of the weights.

@@ -1,5 +1,4 @@
-// Quantised GGUF tensors: rows of blocks with scales. Source: ggml-common.h and ggml-quants.c of
-// ggml-org/ggml.
+// Quantised GGUF tensors: rows of blocks with scales. Source: ggml-common.h, ggml-quants.c of ggml.
 #pragma once
 
 #include <cstddef>

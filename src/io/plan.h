@@ -22,8 +22,7 @@ using ValueId = int32_t;   // index in Plan::values
 using WeightId = int32_t;  // index in Plan::weights
 using kernels::kNone;
 
-// Row dimension of a value: all tokens of a step, or the positions with logits. Each extent has an
-// arena.
+// Row dimension of a value: all tokens of a step, or the positions with logits. One arena each.
 enum class RowCount : uint8_t { kTokens = 0, kSampled = 1 };
 inline constexpr int kNumExtents = 2;
 
@@ -138,8 +137,7 @@ struct Plan {
   std::vector<Call> calls;             // in order
   std::vector<AdapterModule> modules;  // of the low_rank calls, in order, by expert
   ValueId logits = kNone;              // f32 [sampled, vocab_size]
-  // bf16 [sampled, hidden_size] each: input of the head, then inputs of selected layers; empty:
-  // none.
+  // bf16 [sampled, hidden_size] each: input of the head, then of selected layers; may be empty.
   std::vector<ValueId> hidden;
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by RowCount, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights
@@ -157,8 +155,7 @@ inline constexpr size_t kChecksumPiece = size_t{1} << 20;
 uint64_t weight_checksum(const void* data, size_t bytes);
 
 // Proves that a plan is safe to run: ids, shapes and types of calls, memory ranges, weight formats,
-// plane sizes and ranges. InvalidArgument with the call or table row. Plans read from files have
-// passed it.
+// plane sizes and ranges. InvalidArgument: call or table row. Files' plans have passed it.
 Status check_plan(const Plan& plan);
 
 // Conversion to and from JSON (engine file header). from_json: InvalidArgument with the field; the

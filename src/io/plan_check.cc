@@ -174,8 +174,7 @@ class CallChecker {
     return ok();
   }
 
-  // Modules are in the order of calls; those of a call, or of an expert in it, partition output
-  // columns.
+  // Modules are in the order of calls; each call's, or expert's, partition its output columns.
   template <class Op>
   Status take_modules(const Op& op) {
     const auto& modules = plan_.modules;

@@ -84,8 +84,7 @@ StoredTensor encoded(std::string name, const StoredTensor& data, std::string_vie
   return out;
 }
 
-// Zero point of `bits`-bit integers shifted by `offset`; -1: none, or not an integer within f16
-// rounding.
+// Zero point of `bits`-bit integers shifted by `offset`; -1: none, or not integral in f16.
 int32_t zero_of_offset(float scale, float offset, int32_t bits) {
   const int32_t middle = 1 << (bits - 1);
   const float steps = offset == 0 ? 0 : offset / scale, whole = std::nearbyint(steps);

@@ -32,8 +32,7 @@ struct PackedTensors {
   const StoredTensor* zeros = nullptr;
   const StoredTensor* index = nullptr;   // i32 [k]: group of each column
   const StoredTensor* inputs = nullptr;  // floats [k]: factor of each column
-  // Floats [groups, n] in place of `zeros`: added to signed integer * scale; multiples of the
-  // scale.
+  // Floats [groups, n] in place of `zeros`: added to integer * scale; multiples of the scale.
   const StoredTensor* offsets = nullptr;
 };
 struct PackedLayout {
@@ -99,8 +98,7 @@ struct E2m1Tensors {
 };
 StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts);
 
-// Rows [first, first + n) of matrix `index` of floats [count, rows, k]; `transposed`: [count, k,
-// rows].
+// Rows [first, first + n) of matrix `index` of [count, rows, k]; `transposed`: [count, k, rows].
 struct StackPart {
   int64_t index = 0, first = 0, n = 0;
   bool transposed = false;

@@ -25,14 +25,13 @@ struct TensorInfo {
 
 class SafetensorsWriter {
  public:
-  // Creates a temporary file next to `path`; optional rank in the header. Unavailable with the
-  // system's reason.
+  // Creates a temporary file next to `path`. Unavailable: system error. `rank`: in the header.
   static StatusOr<SafetensorsWriter> create(const std::filesystem::path& path,
                                             std::span<const TensorInfo> tensors,
                                             std::optional<int32_t> rank = {});
 
-  // With a fixed temporary name that is kept if unfinished; an existing one is continued behind the
-  // first `done` bytes of tensors. InvalidArgument: it has fewer, or another header.
+  // Writes under a fixed temporary name, kept if unfinished; an existing file is continued behind
+  // the first `done` bytes of tensors. InvalidArgument: it has fewer, or another header.
   static StatusOr<SafetensorsWriter> resume(const std::filesystem::path& path,
                                             std::span<const TensorInfo> tensors, uint64_t done);
 

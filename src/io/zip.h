@@ -18,8 +18,7 @@ struct ZipEntry {
 };
 
 // The archive's files by position; names and data point into `file`. InvalidArgument with the file:
-// not an archive, more than a million files; compressed, encrypted, out of bounds or overlapping
-// ones.
+// not an archive, over a million files; compressed, encrypted, out of bounds, overlapping.
 StatusOr<std::vector<ZipEntry>> parse_zip(std::span<const std::byte> file);
 
 }  // namespace nereid::io

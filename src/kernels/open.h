@@ -12,8 +12,8 @@ namespace nereid::kernels {
 
 struct OpenOptions {
   int num_threads = 0;  // CPU compute threads, 0 = one per physical core this process may use
-  std::string isa;      // "" = best | generic | avx2 | avx512 | avx512_bf16 | amx; error if the CPU
-                        // lacks it
+  // "" = best | generic | avx2 | avx512 | avx512_bf16 | amx; an error if the CPU lacks it.
+  std::string isa;
 };
 
 struct OpenedDevice {

@@ -108,8 +108,8 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
   }
 }
 
-// Of eight candidate scales per row or group the one with the least squared error; one candidate is
-// that of amax.
+// The scale of a row or group is the candidate of eight with the least squared error; one candidate
+// is that of amax.
 TEST(Quantize, Fp8ScalesLeaveTheLeastError) {
   const int64_t n = 24, k = 301;
   std::vector<BF16> matrix(static_cast<size_t>(n * k));

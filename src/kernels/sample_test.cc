@@ -112,8 +112,8 @@ std::vector<double> processed(const Way& way) {
   const int32_t length = static_cast<int32_t>(kHistory.size());
   if (length < p.min_length)
     for (int32_t id : way.end_ids) l[id] = -INFINITY;
-  if (p.ngram == 2) l[3] = l[12] = -INFINITY;  // what followed 7
-  if (p.ngram == 3) l[3] = l[12] = -INFINITY;  // what followed 3 7
+  if (p.ngram == 2) l[3] = l[12] = -INFINITY;  // the ids that followed 7
+  if (p.ngram == 3) l[3] = l[12] = -INFINITY;  // the ids that followed 3 7
   for (const auto& word : way.bad_words) {
     const auto before = static_cast<int64_t>(word.size()) - 1;
     if (std::equal(word.begin(), word.end() - 1, kHistory.end() - before))
@@ -154,8 +154,7 @@ std::vector<double> probabilities(const Way& way) {
   return result;
 }
 
-// Chi-square test of counts; ids expected less than 5 times are pooled. Returns a description;
-// empty: passed.
+// Chi-square test of counts; ids expected less than 5 times are pooled. Empty: passed.
 std::string misfit(const std::vector<int64_t>& counts, const std::vector<double>& expected) {
   double chi = 0, rest_expected = 0;
   int64_t rest = 0;
@@ -182,8 +181,7 @@ std::string misfit(const std::vector<int64_t>& counts, const std::vector<double>
                      limit);
 }
 
-// Batches in which row i is sampled with parameter set i % ways, from the set's logits if it has
-// some.
+// Batches in which row i is sampled with parameter set i % ways, from the set's own logits if any.
 class Batches {
  public:
   Batches(Device& device, const Kernel<Sample>& kernel, std::vector<Way> all,

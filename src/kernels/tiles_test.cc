@@ -1,5 +1,4 @@
-// AMX tile products: a single row, computed without tiles, has the same bits as in a batch, for all
-// magnitudes.
+// AMX tile products: a single row, computed without tiles, has a batch's bits, for all magnitudes.
 #include <gtest/gtest.h>
 
 #include <cmath>

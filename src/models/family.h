@@ -68,8 +68,7 @@ struct GgufLayout {
   int32_t num_layers = 0, num_mtp_layers = 0;  // num_mtp_layers: MTP layers
 };
 
-// config.json and generation_config.json of a model directory, or the metadata of a GGUF file; no
-// weights.
+// config.json and generation_config.json of a model directory, or GGUF metadata; no weights.
 struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
@@ -89,9 +88,8 @@ struct Model {
 // read as its checkpoint; one of a single rank is refused.
 StatusOr<Model> read_model(const std::filesystem::path& dir);
 
-// The weights of a model directory under the tensor names of model.graph, in any layout; `model` =
-// read_model(dir). Errors as Checkpoint::open(); InvalidArgument: a tensor cannot be split as
-// config.json requires.
+// Weights of a model directory, named as in model.graph, in any layout; `model` = read_model(dir).
+// Errors as Checkpoint::open(); InvalidArgument: a tensor cannot be split as configured.
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir);
 
 }  // namespace nereid::models

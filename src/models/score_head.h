@@ -1,6 +1,5 @@
 // Score head of Hugging Face's ...ForSequenceClassification models: score.weight [labels, hidden]
-// on the hidden state of the last token, in place of a language head. Published rerankers have one
-// label.
+// on the hidden state of the last token, in place of a language head. Rerankers have one label.
 #pragma once
 
 #include <cstdint>

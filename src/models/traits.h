@@ -84,8 +84,7 @@ struct Traits {
   float attention_scale = 0;    // factor of the scores; 0: 1 / sqrt(head_dim)
   bool scale_by_layer = false;  // scores are also divided by (layer index + 1)
   float attention_cap = 0;      // soft cap of the scores; 0: none
-  // Position-scaled queries (kernels::ScaleByPosition), in layers without RoPE if only some have
-  // RoPE.
+  // Position-scaled queries (kernels::ScaleByPosition): layers without RoPE if others have RoPE.
   float query_growth = 0;  // 0: none
   int32_t query_period = 1, query_offset = 0;
   float qkv_limit = 0;  // clip limit of queries, keys and values; 0: none
@@ -104,8 +103,7 @@ struct Traits {
   int32_t expert_intermediate_size = 0;
   int32_t shared_intermediate_size = 0;  // shared expert; 0: none
   kernels::Scoring expert_scoring = kernels::Scoring::kSoftmax;
-  bool experts_read_weighted = false;  // the routing weight scales an expert's input, not its
-                                       // output
+  bool experts_read_weighted = false;  // the routing weight scales an expert's input
   float expert_jitter_eps = 0;         // jitter eps of the sparse mixer
   bool renormalise_experts = false;    // weights of the selected experts are normalised to sum 1
   int32_t expert_groups = 1, expert_groups_kept = 1, expert_group_best = 1;  // kernels::Route

@@ -216,8 +216,7 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
   return weight;
 }
 
-// The bias rule of a weight rule; sharded if the weight is sharded by rows. The caller sets the
-// names.
+// The bias rule of a weight rule; sharded if the weight is by rows. The caller sets the names.
 WeightRule bias_of(const WeightRule& rule) {
   const bool by_rows =
       rule.shard == ShardAxis::kN ||

@@ -15,10 +15,8 @@ using kernels::WeightFormat;
 
 constexpr int kShrinkSteps = 20;         // candidate scales of integer groups
 constexpr double kSmallestShrink = 0.6;  // smallest candidate / full scale
-constexpr int kStretchSteps = 8;         // candidate scales of f8e4m3 groups, up to twice the full
-                                         // scale
-constexpr int64_t kRowsTogether = 8;     // rows processed together per row of spread_, for cache
-                                         // reuse
+constexpr int kStretchSteps = 8;         // candidate scales of f8e4m3 groups, up to 2 * full scale
+constexpr int64_t kRowsTogether = 8;     // rows per read of a row of spread_
 constexpr int kImprovements = 2;         // passes of coordinate descent over scales and integers
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }

@@ -13,8 +13,7 @@ namespace nereid::quant {
 
 class InputStatistics {
  public:
-  // `k` > 0: columns. `keep_products`: k * k * 4 bytes for column products; else column magnitudes
-  // only.
+  // `k` > 0: columns. `keep_products`: k * k * 4 bytes for column products; else magnitudes only.
   InputStatistics(int64_t k, bool keep_products);
 
   // Adds rows [rows, k], bf16 in host memory. InvalidArgument: other columns or type, or a number

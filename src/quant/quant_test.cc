@@ -167,8 +167,8 @@ TEST(Rounding, ScalesAndIntegersAreLookedAtAgain) {
   EXPECT_LE(num_better, 4 * p.kK / 20);
 }
 
-// With an input that differs from the float model's: the product is the closest possible to the
-// float one; the residual is uncorrelated with the input.
+// The input differs from the float model's: the product is the closest possible to the float one;
+// the residual is uncorrelated with the input.
 TEST(Rounding, FollowsAnInputThatDrifted) {
   Problem p;
   std::vector<BF16> was = inputs(p.kRows, p.kK), x;

@@ -241,8 +241,7 @@ void Engine::finish_oldest() {
   draw_oldest();
 }
 
-// Masks are made during the forward pass, after the previous step has completed: they depend on its
-// tokens.
+// Masks are made during the forward pass: they depend on the tokens of the completed step before.
 void Engine::draw_oldest() {
   if (in_flight_.empty() || !std::exchange(in_flight_.front().waits_for_masks, false)) return;
   InFlightStep& step = in_flight_.front();

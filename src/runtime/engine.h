@@ -123,7 +123,7 @@ class Engine {
   int64_t num_left_queue_ = 0;         // of those, reported as no longer queued
   bool idle_ = true;
   bool only_guides_ = false;    // nothing can be done before a guide or a mask is made
-  bool device_failed_ = false;  // and the log says so
+  bool device_failed_ = false;  // and the log has a line of it
   Time counts_checked_{};
 };
 

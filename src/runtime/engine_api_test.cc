@@ -1,5 +1,4 @@
-// The executor API on a fake model: several sequences, deadlines, awaiting, concurrency,
-// statistics.
+// The executor API on a fake model: sequences, deadlines, awaiting, concurrency, statistics.
 #include <gmock/gmock.h>
 
 #include <thread>

@@ -1,5 +1,4 @@
-// Engine loop, outbox and executor on a fake model: exactness under every setting, failures,
-// limits.
+// Engine loop, outbox and executor on a fake model: exactness in all settings, failures, limits.
 #include <gmock/gmock.h>
 
 #include <new>
@@ -207,8 +206,7 @@ TEST(EngineDeathTest, ByOptionAFailedDeviceEndsTheProcess) {
       "answer: UNAVAILABLE: device cpu has failed: an illegal address");
 }
 
-// Sampler memory allocated on demand: only the row without memory fails, with the size in the
-// message.
+// Sampler memory on demand: only the row without memory fails, with the size in the message.
 TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
   for (const bool overlap : {true, false}) {
     ExecutorConfig config;

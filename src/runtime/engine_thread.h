@@ -9,10 +9,10 @@
 
 namespace nereid::runtime {
 
-// Makes the engine's turns until the inbox is closed, under the watchdog's eyes.
+// Makes the engine's turns until the inbox is closed, supervised by the watchdog.
 class EngineThread {
  public:
-  // Starts the thread. All references must outlive it; nobody else calls the engine meanwhile.
+  // Starts the thread. All references must outlive it; no other thread calls the engine meanwhile.
   EngineThread(Engine& engine, Inbox& inbox, Watchdog& watchdog);
   ~EngineThread();  // cancels what still runs, then joins
 

@@ -231,7 +231,7 @@ class ExecutorImpl : public Executor {
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }
 
  private:
-  // What a request needs that takes long to make or to find.
+  // Parts of a request that take long to make or to find.
   struct Findings {
     Grammars::Order guide;
     std::shared_ptr<const Adapter> adapter;

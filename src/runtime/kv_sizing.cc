@@ -16,8 +16,7 @@
 namespace nereid::runtime {
 namespace {
 
-// Share of free memory for a model without memory options; host memory is shared with other
-// processes.
+// Share of free memory for a model without memory options; other processes share the host's.
 constexpr double kHostShare = 0.5;
 constexpr double kDeviceShare = 0.9;
 

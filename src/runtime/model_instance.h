@@ -21,8 +21,7 @@
 
 namespace nereid::runtime {
 
-// Members are destroyed in reverse order: the device outlives its users. On a hung device they are
-// leaked.
+// Members are destroyed in reverse order: the device outlives its users. A hung device leaks them.
 struct ModelInstance {
   ModelInstance() = default;
   ModelInstance(ModelInstance&&) = default;

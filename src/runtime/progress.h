@@ -12,8 +12,7 @@ namespace nereid::runtime {
 
 class Progress {
  public:
-  // Reserves `count` queue places; false: none, because fewer are left of `max_queue_size`.
-  // Thread-safe.
+  // Reserves `count` queue places; false: none, fewer are left of `max_queue_size`. Thread-safe.
   bool enter_queue(int64_t count, int32_t max_queue_size);
   bool has_room(int32_t max_queue_size) const { return num_queued() < max_queue_size; }
   int32_t num_queued() const;
@@ -25,8 +24,7 @@ class Progress {
   bool promise_logits(int64_t bytes, int64_t max_logits_bytes);
   int64_t promised_logits() const;
 
-  // opened(): a request was accepted; closed(): its final response was delivered, and its logits'
-  // reservation ends.
+  // opened(): a request was accepted; closed(): its final response was delivered; frees its logits.
   void opened();
   void closed(int64_t logits_bytes);
 

@@ -59,7 +59,7 @@ std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request
                             .streams_beams = request.streaming,
                             .arrival = parts.arrival};
   first.payload = payload_of(request, parts);
-  // What the clock cannot hold never comes.
+  // A time beyond the clock's range is no deadline.
   const auto time = std::min(request.allotted_time.value_or(parts.max_time), parts.max_time);
   if (time < std::chrono::years(100)) first.deadline = first.arrival + time;
   if (count > request.sampling.num_return_sequences.value_or(1))

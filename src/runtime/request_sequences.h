@@ -13,7 +13,7 @@
 
 namespace nereid::runtime {
 
-// What was made or found for a request.
+// Parts made or found for a request.
 struct SequenceParts {
   std::vector<sched::InputKey> input_keys;
   std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
@@ -25,8 +25,7 @@ struct SequenceParts {
 };
 
 // Its sequences, with ids from `id` on. The i-th is drawn with seed + i; the others follow the
-// first through the prompt. They share one SequencePayload. The request has passed
-// check_request().
+// first through the prompt. They share a SequencePayload. Precondition: check_request().
 std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request,
                                                    SequenceParts parts);
 

@@ -1,4 +1,4 @@
-// What the engine tells of its sequences, and whom.
+// Updates of sequences, from the engine to a sink.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace nereid::runtime {
 
 struct PromptScores;
 
-// What the engine has to tell of one sequence.
+// Update of one sequence.
 struct EngineUpdate {
   sched::SequenceUpdate row;
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
@@ -22,7 +22,7 @@ struct EngineUpdate {
   std::vector<float> embedding;  // with the last update of a sequence that is pooled
 };
 
-// News of one turn of the engine loop, in the order of events.
+// Updates of one turn of the engine loop, in the order of events.
 struct UpdateBatch {
   Time time;  // when the host learned the tokens
   std::vector<EngineUpdate> update;

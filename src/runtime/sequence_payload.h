@@ -1,4 +1,4 @@
-// What the engine's modules read of a sequence whenever it has a row. The scheduler only holds it.
+// Data of a sequence that modules read whenever it has a row. The scheduler only holds it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// The warm step loop allocates no memory, neither on the device nor, on the engine thread, from the
-// heap.
+// The warm step loop allocates no memory, on the device or, on the engine thread, from the heap.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -17,8 +17,7 @@
 
 namespace nereid::runtime {
 
-// A row of the message that is being written. What belongs to it in other arrays of the step goes
-// to their ends.
+// A row of the message that is being written. Its parts of the step's other arrays are appended.
 struct RowMessage {
   exec::StepRow& out;         // in step.rows; has its slot, positions and how it draws
   std::span<TokenId> tokens;  // the row's input in step.tokens
@@ -42,9 +41,9 @@ struct FinishedStep {
   std::span<EngineUpdate> update;  // that it gave
 };
 
-// A module has the hooks that its feature needs, and keeps what it knows of sequences between
-// open() and close(). The engine calls each hook of all modules in the order of their list
-// (step_modules.cc). Engine's thread only.
+// A module has the hooks that its feature needs, and keeps data of sequences between open() and
+// close(). The engine calls each hook of all modules in the order of their list (step_modules.cc).
+// Engine's thread only.
 class StepModule {
  public:
   virtual ~StepModule() = default;
@@ -59,8 +58,8 @@ class StepModule {
   // Nothing is kept of any sequence.
   virtual bool empty() const { return true; }
 
-  // Before a plan: drafts for the scheduler. They come behind tokens that the host knows, so that
-  // the module may want all steps in flight to land first, if there are any (`in_flight`): then it
+  // Before a plan: drafts for the scheduler. They come behind tokens that the host has, so that the
+  // module may need all steps in flight to complete first, if there are any (`in_flight`): then it
   // returns false, has done nothing, and later modules are not asked.
   [[nodiscard]] virtual bool offer(sched::Scheduler&, bool /*in_flight*/) { return true; }
 
@@ -82,7 +81,7 @@ class StepModule {
   // Each row of a step that did not fail, in order, every module before the next row; but not rows
   // whose draw gave no token. Not OK: the sequence ends with it, later modules are not asked.
   virtual Status completed(const LandedRow&, EngineUpdate&) { return ok(); }
-  // What in its request leaves a row no token to draw; OK: the module knows of nothing.
+  // Why the row's request leaves it no token to draw; OK: not by this module.
   virtual Status failure(const sched::ScheduledRow&) { return ok(); }
   // Each step, oldest first.
   virtual void finished(const FinishedStep&) {}

@@ -10,20 +10,17 @@
 
 namespace nereid::runtime {
 
-// Of modules without a header, each in its file of modules/.
+// Modules without a header, each in its file of modules/.
 std::unique_ptr<StepModule> make_run_hash();
 
 // The order decides three things:
-// - offer(): GrammarMasks before Speculation. Neither drafts for the other's sequences, but what
-// forced
-//   tokens make the engine wait for is not decided on twice.
-// - completed(): who can fail stands before who learns from rows that count (GrammarMasks and what
-// follows),
-//   so that a row that ends its sequence teaches nothing.
-// - finished(): StepRecorder is last and sees the update as clients get them.
+//   offer(): GrammarMasks before Speculation. A sequence has the drafts of one of them; a wait for
+//     forced tokens is decided once.
+//   completed(): modules that can fail a row before modules that count rows (GrammarMasks and the
+//     ones behind it): a row that fails its sequence is not counted.
+//   finished(): StepRecorder is last and reads the updates as clients get them.
 // All else is independent: a field of StepRow and an array of the step have one writer behind the
-// engine and its sampler. Speculation alone raises num_logits, and num_hidden of rows that are not
-// pooled.
+// engine and its sampler. Speculation alone raises num_logits, and num_hidden of unpooled rows.
 StepModules make_step_modules(const StepModuleOptions& options, const exec::Runner& runner,
                               Inbox& inbox, const Progress& progress, StatsRings& rings,
                               std::function<void(RequestId)> scored) {

@@ -15,7 +15,7 @@
 
 namespace nereid::runtime {
 
-// What modules are made with; all that is pointed to must outlive them.
+// Parameters of the modules; all that is pointed to must outlive them.
 struct StepModuleOptions {
   MemoryTotals memory;                // for the statistics
   std::span<const float> score_head;  // [labels, hidden_size]

@@ -143,7 +143,7 @@ void StepRecorder::report(ExecutorStats& stats) const {
 void StepRecorder::report_scheduler(ExecutorStats& stats) const {
   const sched::SchedulerStats s = sched_->stats();
   stats.num_active = s.num_running;
-  // Those preempted; Progress adds the queued.
+  // Preempted sequences; Progress adds the queued.
   stats.num_waiting = s.num_waiting - sched_->num_queued();
   stats.kv_blocks_total = s.blocks_total;
   stats.kv_blocks_free = s.blocks_free;

@@ -46,7 +46,7 @@ class StepRecorder : public StepModule {
   StatsRings& rings_;
   const sched::Scheduler* sched_ = nullptr;
   std::vector<Open> open_;  // oldest first
-  // Of the last step that ended.
+  // Figures of the last step that ended.
   int64_t num_context_tokens_ = 0, num_generation_tokens_ = 0;
   int64_t num_context_requests_ = 0, num_generation_requests_ = 0;
   double seconds_ = 0;

@@ -8,8 +8,7 @@
 namespace nereid::runtime {
 namespace {
 
-// The engine thread's own waits end by themselves at the timeout; the watchdog's is longer by this
-// share.
+// The engine thread's own waits end at the timeout; the watchdog's is longer by this share.
 constexpr double kExtraTimeout = 0.25;
 
 }  // namespace

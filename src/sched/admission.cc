@@ -8,8 +8,8 @@
 namespace nereid::sched {
 
 // Waiting sequences are admitted in order; none overtakes one that lacks room. If the first running
-// sequence got no row in the last plan for lack of memory, nobody is admitted before it has one: a
-// newcomer whose blocks arrive from the host pool cannot give them back at once.
+// sequence got no row in the last plan for lack of memory, no sequence is admitted before it has
+// one: a newcomer whose blocks arrive from the host pool cannot give them back at once.
 void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   const bool is_static = limits_.policy.capacity_policy == CapacityPolicy::kStaticBatch;
   if (first_sat_out_last_ && !running_.empty() && can_go_on(*running_.front())) return;
@@ -46,8 +46,7 @@ bool Scheduler::goes_before_running(const Sequence& sequence) const {
   return may_pause() && !running_.empty() && sequence.before(*running_.back());
 }
 
-// Preempts the last running sequence if it comes after `sequence`; true when its memory is free at
-// once.
+// Preempts the last running sequence if it comes after `sequence`; true if its memory is free now.
 bool Scheduler::pause_for(const Sequence& sequence) {
   if (num_draining_ > 0 || !goes_before_running(sequence)) return false;
   Sequence* victim = running_.back();
@@ -141,8 +140,7 @@ int32_t Scheduler::num_settled(const Sequence& sequence) const {
   return sequence.planned_at_ == serial_ ? sequence.planned_from_ : sequence.computed_;
 }
 
-// With a sliding window the leader may have released blocks that the prompt's last token attends
-// to.
+// A leader with a sliding window may have released blocks that the prompt's last token reads.
 bool Scheduler::can_fork(const Sequence& leader) const {
   if (!can_go_on(leader)) return false;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {

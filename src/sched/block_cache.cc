@@ -1,5 +1,4 @@
-// BlockPool: contents of blocks - lookup, publishing, retention, moves between device and host
-// pool.
+// BlockPool: contents of blocks - lookup, publishing, retention, moves to and from the host pool.
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -154,8 +154,7 @@ TEST(PartialReuse, ATailThatAForkGoesOnWritingIsReplaced) {
   pool.check(2);
 }
 
-// The example of backend.md, perf metrics: 4 blocks, the last one partly filled; the same prompt
-// twice.
+// The example of backend.md, perf metrics: 4 blocks, the last one partly filled; prompt repeated.
 TEST(PoolStats, FollowTheBackendsExample) {
   BlockPool pool({.groups = {{.num_blocks = 16}}, .tokens_per_block = kT});
   const Text prompt = counting(1, 14);

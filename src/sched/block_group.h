@@ -68,8 +68,7 @@ class BlockGroup {
   // All blocks lose their contents; held ones become tainted.
   void forget_everything();
 
-  // Ends the process when lists, references and expiries disagree; returns the number of
-  // references.
+  // Ends the process when lists, references and expiries disagree; returns the reference count.
   int64_t check() const;
 
  private:

@@ -25,8 +25,7 @@ struct PoolConfig {
   int32_t tokens_per_block = 0;          // false: nothing is published, nothing matches
   bool enable_reuse = true;              // the leading tokens of a partly matching block are copied
   bool enable_partial_reuse = true;      // leading tokens of a cached block are copied
-  int32_t offload_min_priority = 30;     // evicted blocks of lower priority are not offloaded; 0 to
-                                         // 100
+  int32_t offload_min_priority = 30;     // lower retention is not offloaded; 0 to 100
   int32_t event_buffer_size = 0;         // events kept; 0: none are built
 };
 
@@ -77,8 +76,7 @@ struct PrefixHit {
   int32_t num_reused() const { return static_cast<int32_t>(blocks.size()) + partial.valid(); }
 };
 
-// Counts since construction, summed over groups; `reused` and `missed` count a prompt's block once,
-// at admit().
+// Counts since construction, summed over groups; `reused`, `missed`: a prompt's blocks, at admit().
 struct PoolStats {
   int64_t alloc_total = 0;  // device blocks taken, hits excluded
   int64_t alloc_new = 0;    // alloc_total minus those filled from the host pool
@@ -123,8 +121,7 @@ class BlockPool {
              const std::vector<Reservation>& reservations);
 
   // Extends `table` to `num_tokens` positions, of which [first_written, num_tokens) will be
-  // written: shared blocks there are copied (copy on write). False without a change when a group
-  // lacks blocks.
+  // written: shared blocks there are copied. False without a change when a group lacks blocks.
   bool reserve(BlockTable& table, int32_t first_written, int32_t num_tokens);
 
   // A table that shares the blocks of the first `num_tokens` positions. Both tables are written
@@ -153,8 +150,7 @@ class BlockPool {
   // After a device failure: removes all contents from the prefix cache.
   void forget_everything();
 
-  // Called once before each step: blocks whose retention duration has ended fall back to the
-  // default priority.
+  // Called before each step: blocks whose retention has ended fall back to the default priority.
   void expire(Time now);
 
   // The copies collected since the last call, host-pool copies excluded; to be run in this order

@@ -19,8 +19,7 @@ inline constexpr size_t kMaxGroups = kMaxKvGroups;
 struct BlockGroupConfig {
   int32_t num_blocks = 0;       // > 0
   int32_t num_host_blocks = 0;  // 0 = no host pool
-  int32_t window = 0;           // sliding window: positions a token attends to, itself included; 0
-                                // = all
+  int32_t window = 0;           // positions a token attends to, itself included; 0 = all
   int32_t sink = 0;             // attention sinks: leading positions visible beyond the window
 
   // The first position, sinks excluded, that tokens at positions >= `position` attend to.

@@ -12,8 +12,7 @@
 namespace nereid::sched {
 
 struct Limits {
-  int32_t max_batch_size = 32;      // sequences (or beams) that hold memory at once; number of
-                                    // slots
+  int32_t max_batch_size = 32;      // sequences (or beams) with memory: slots
   int32_t max_num_tokens = 2048;    // per step
   int32_t max_queue_size = 1024;    // sequences waiting for their first step
   int32_t max_sequence_length = 0;  // prompt + output tokens

@@ -99,8 +99,7 @@ struct LaunchedStep {
 struct FakeResult {
   std::vector<TokenId> tokens;  // accepted drafts and the next token
   std::vector<TokenLogProb> top;
-  bool whole = true;  // of a row that ends a pooled prompt: all cells it attends to were written
-                      // for it
+  bool whole = true;  // pooled prompt's last row: its cells were written for it
 };
 
 class FakeDevice {

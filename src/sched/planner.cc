@@ -198,7 +198,7 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   if (reaches_end && !sequence.searches()) ++sequence.unknown_;
 }
 
-// Adds drafts to rows whose tokens the host knows, from what is left of tokens, logits and blocks;
+// Adds drafts to rows whose tokens are on the host, from what is left of tokens, logits and blocks;
 // no sequence is preempted for drafts.
 void Scheduler::plan_drafts(StepPlan& plan) {
   int32_t logits = limits_.num_logits_rows();

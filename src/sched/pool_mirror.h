@@ -1,5 +1,4 @@
-// Test only: the prefix cache as a listener reconstructs it from events, and the expected result of
-// a match.
+// Test only: the prefix cache reconstructed from events, and the expected result of a match.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -59,8 +58,7 @@ struct Mirror {
     }
   }
 
-  // Whether each windowed group has the blocks that the token behind the first `num_blocks` blocks
-  // attends to.
+  // Whether each windowed group has the blocks that the token behind the first `num_blocks` reads.
   bool serves(const Contents& c, int t, int num_blocks, const PoolConfig& config) const {
     for (size_t g = 1; g < config.groups.size(); ++g) {
       const BlockGroupConfig& group = config.groups[g];

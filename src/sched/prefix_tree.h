@@ -103,8 +103,7 @@ class PrefixTree {
   // `key` must be unused; `run` has 1 to T tokens. The caller sets the blocks at once.
   NodeId add(NodeId parent, BlockKey key, const TokenRun& run);
 
-  // Removes `top` with its subtree and appends the nodes to `removed`; a root is removed with its
-  // last child.
+  // Removes `top` with its subtree, appends nodes to `removed`; a root goes with its last child.
   void remove(NodeId top, std::vector<RemovedNode>& removed);
   void clear();
 

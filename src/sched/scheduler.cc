@@ -1,5 +1,5 @@
-// Scheduler: the life of a sequence from submit to its final update. Memory is released in one
-// place, release_if_drained().
+// Scheduler: the life of a sequence from submit to its final update. release_if_drained() alone
+// frees its memory.
 #include "sched/scheduler.h"
 
 #include <algorithm>
@@ -322,8 +322,8 @@ Sequence& Scheduler::completed(const ScheduledRow& row) {
   return sequence;
 }
 
-// Positions computed after the end, whose tokens were not kept, are not published. Of beams only
-// the prompt is.
+// Positions computed after the end, whose tokens were not kept, are not published. A search
+// publishes its prompt only.
 void Scheduler::publish(Sequence& sequence) {
   if (!limits_.enable_reuse || sequence.failed_) return;
   const int32_t known =

@@ -67,17 +67,16 @@ class Scheduler {
     is_adapter_there_ = std::move(is_there);
   }
 
-  // Drafts: guesses of the tokens after those known to the host. The next row that samples computes
-  // them as far as step and memory have room, once the host knows all tokens. Ignored for ended
-  // sequences and beam search.
+  // Draft tokens: proposals for the positions after the tokens on the host. The next row that
+  // samples computes them as far as step and memory have room, once the host has all tokens.
+  // Ignored for ended sequences and beam search.
   // `parents` (draft tree): parents[i] < i is the draft before draft i, -1 the last known token;
   // siblings differ. Empty: a chain.
   void draft(RequestId id, std::span<const TokenId> tokens, std::span<const int32_t> parents = {});
 
   // `row` has completed. `drawn`: empty if the row does not sample, else the accepted drafts (of a
   // tree: a path, moved by the device to the row's first positions) and one more token. The
-  // positions of rejected drafts are released. Beam search: the update comes with the row of the
-  // last beam.
+  // positions of rejected drafts are released. Beam search: the last beam's row has the update.
   SequenceUpdate commit(const ScheduledRow& row, std::span<const SampledTokens> drawn);
 
   // The result of `row` is unusable (logits not finite): the sequence ends with `status`, and its
@@ -103,8 +102,7 @@ class Scheduler {
   // step was launched. Not OK: sequences with these blocks restart from their known tokens.
   void onboarded(const Status& status);
 
-  // Ends a sequence: cancelled by the client, or stopped at a stop string. No value: unknown or
-  // already ended.
+  // Ends a sequence: cancelled by the client, or at a stop string. No value: unknown or ended.
   std::optional<SequenceUpdate> cancel(RequestId id) { return end(id, FinishReason::kCancelled); }
   std::optional<SequenceUpdate> stop(RequestId id) { return end(id, FinishReason::kStopWords); }
   // Ends a sequence with an error.

@@ -420,7 +420,7 @@ class Traffic : RandomRequests {
   Scheduler sched_;
   FakeDevice device_;
   std::deque<LaunchedStep> flying_;                                   // oldest first
-  std::deque<LateCopies> arrivals_;                                   // likewise
+  std::deque<LateCopies> arrivals_;                                   // oldest first
   int64_t num_launched_ = 0, num_landed_ = 0, last_with_copies_ = 0;  // steps
   std::map<RequestId, Client> clients_;
   std::vector<std::vector<TokenId>> prefixes_;

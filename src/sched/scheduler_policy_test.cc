@@ -352,7 +352,7 @@ std::vector<SequenceSpec> group_of(size_t count, const SequenceSpec& first) {
   return group;
 }
 
-// Of six sequences in four slots the fifth is placed behind eight later requests.
+// The fifth of six sequences in four slots is placed behind eight later requests.
 TEST(Policy, LaterRequestsGoBeforeMostOfALargeGroup) {
   Limits l = limits();
   l.max_queue_size = 64;

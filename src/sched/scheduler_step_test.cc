@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-// Of each row: request, first position, tokens.
+// A row: request, first position, tokens.
 struct Part {
   RequestId id;
   int start, num_tokens;

@@ -1,5 +1,4 @@
-// Test only: the scheduler fuzz test's records of its requests, and its random limits, texts and
-// search parameters.
+// Test only: the scheduler fuzz test's requests, random limits, texts and search parameters.
 #pragma once
 
 #include <algorithm>

@@ -16,16 +16,15 @@
 
 namespace nereid::sched {
 
-// What others keep with a sequence, from its submission until the scheduler forgets it.
+// Data that others keep with a sequence, from its submission until the scheduler forgets it.
 struct Payload {
   virtual ~Payload() = default;
 };
 
-// What the scheduler has to know of one sequence of a request.
+// The scheduler's input for one sequence of a request.
 struct SequenceSpec {
   RequestId id = 0;      // unique in the scheduler, not 0
-  RequestId leader = 0;  // sequence of the same request with the same prompt, computed first; 0:
-                         // none
+  RequestId leader = 0;  // computes the request's prompt first; 0: none
   std::vector<TokenId> prompt;
   std::vector<InputKey> input_keys;  // of the prompt, with a prompt table; empty: it has none
   int32_t max_new_tokens = 0;        // 0 with OutputConfig::pooling
@@ -36,7 +35,7 @@ struct SequenceSpec {
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   bool has_grammar = false;   // its drafts are tokens that a grammar forces: no figure counts them
   std::string cache_salt;     // prefixes are shared only among equal ones
-  uint64_t adapter = 0;       // what Limits::max_adapters counts; 0 = none. Part of the salt, too
+  uint64_t adapter = 0;       // counted by Limits::max_adapters; 0 = none. Part of the salt, too
   int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher first, then the smaller place
@@ -46,8 +45,7 @@ struct SequenceSpec {
   std::shared_ptr<const Payload> payload;
 };
 
-// Owned and changed by the Scheduler only; read by exec and the sampler on the engine thread during
-// a launch.
+// Owned and changed by the Scheduler only. Exec and sampler read it on the engine thread at launch.
 class Sequence {
  public:
   // `limit`: length (prompt included) at which it ends with kLength. `place`:
@@ -145,20 +143,18 @@ class Sequence {
   std::vector<int32_t> draft_parents_;
   std::vector<BlockKey> keys_;  // extended by keys()
   BeamState beams_;             // live: empty without beam search, and until the prompt is computed
-  std::vector<std::vector<TokenLogProb>> candidates_;  // beam search: by beam, of the step being
-                                                       // committed
+  std::vector<std::vector<TokenLogProb>> candidates_;  // of a search: by beam, of this step
 
   std::vector<BeamSlot> beam_slots_;  // [beam_width]; slots >= 0 exactly while running
   int32_t computed_ = 0;              // positions whose KV is written or planned; 0 after release
   int32_t committed_ = 0;             // positions whose rows were committed
-  int32_t unknown_ = 0;              // sampled tokens known to the device only: +1 in plan(), -1 in
-                                     // commit()
-  int32_t inflight_ = 0;             // rows in flight; memory is kept until 0
-  int32_t num_host_rows_ = 0;        // of those: rows with needs_host
-  int32_t num_draft_positions_ = 0;  // positions of drafts in flight, part of computed_
-  int32_t logits_done_ = 0;          // positions whose context logits have been committed
-  uint64_t planned_at_ = 0;          // serial of the last plan with a row of it
-  int32_t planned_from_ = 0;         // start of that row
+  int32_t unknown_ = 0;               // tokens on the device only: +1 plan(), -1 commit()
+  int32_t inflight_ = 0;              // rows in flight; memory is kept until 0
+  int32_t num_host_rows_ = 0;         // of those: rows with needs_host
+  int32_t num_draft_positions_ = 0;   // positions of drafts in flight, part of computed_
+  int32_t logits_done_ = 0;           // positions whose context logits have been committed
+  uint64_t planned_at_ = 0;           // serial of the last plan with a row of it
+  int32_t planned_from_ = 0;          // start of that row
   int32_t pending_from_ = 0, pending_to_ = 0;  // its pending prefix blocks, [from, to)
   int32_t onboarded_ = 0;                      // blocks copied from the host pool
   bool arriving_ = false;                      // some of its blocks have copies in flight
@@ -167,8 +163,7 @@ class Sequence {
   BlockKey awaited_ = 0;    // pending prefix block of another sequence that it waits for
   int32_t num_delays_ = 0;  // plans for which it waited for pending blocks
   bool started_ = false;    // was admitted at least once
-  bool preempted_ = false;  // draining: releases its memory when nothing is in flight, then waits
-                            // again
+  bool preempted_ = false;  // draining: releases memory when none is in flight
   bool tainted_ = false;    // rows in flight and blocks are tainted
   bool stopped_ = false;    // its final update is out; released when nothing is in flight
   bool failed_ = false;     // ended by an error: its blocks are not published

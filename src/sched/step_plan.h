@@ -1,5 +1,4 @@
-// Plan of one step: a flat message from the scheduler to the step executor, and the result of each
-// row.
+// Plan of one step: a flat message from scheduler to step executor, and the result of each row.
 #pragma once
 
 #include <cstdint>
@@ -62,12 +61,10 @@ struct StepPlan {
 
 // Sampling result of a row.
 struct SampledTokens {
-  TokenId token = -1;       // beam search: the likeliest. Rows with logits that are not finite are
-                            // aborted.
+  TokenId token = -1;       // beam search: the likeliest. Non-finite logits abort the row.
   float log_prob = 0;       // log-probability of `token` as reported to the client
   float full_log_prob = 0;  // log-probability before top-k and top-p; summed to cum_log_prob
-  std::span<const TokenLogProb> top = {};  // likeliest first; beam search: up to 2 * width
-                                           // candidates
+  std::span<const TokenLogProb> top = {};  // likeliest first; searches: <= 2 * width
 };
 
 }  // namespace nereid::sched

@@ -28,14 +28,13 @@ struct SequenceUpdate {
   std::vector<float> log_probs;  // of `tokens`; empty unless OutputConfig::return_log_probs
   std::vector<std::vector<TokenLogProb>> top_log_probs;  // of `tokens`, likeliest first; empty
                                                          // unless OutputConfig::num_top_log_probs
-  absl::InlinedVector<float, 2> full_log_probs;  // of `tokens`, never normalised: they add up to
-                                                 // cum_log_prob
-  std::vector<BeamUpdate> beams;  // beam search: all hypotheses to return, best first; empty: no
-                                  // change
+  // Log-probabilities of `tokens`, never normalised; they add up to cum_log_prob.
+  absl::InlinedVector<float, 2> full_log_probs;
+  // All hypotheses of a beam search to return, best first; empty: no change.
+  std::vector<BeamUpdate> beams;
   bool finished = false;
   FinishReason reason = FinishReason::kNotFinished;  // set when finished without an error
-  Status status;                                     // not OK: the sequence failed; implies
-                                                     // finished
+  Status status;                                     // not OK: failed, implies finished
   RequestMetrics metrics;                            // so far; without token times
 
   bool empty() const { return tokens.empty() && beams.empty() && !finished; }

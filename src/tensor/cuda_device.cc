@@ -263,8 +263,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // CUDA's exit handlers would wait for hung work; they were registered earlier, so this runs
-  // first.
+  // CUDA's exit handlers would wait for hung work; registered earlier, they run later than this.
   static void leave_at_exit() {
     ::on_exit(
         [](int status, void*) {

@@ -134,8 +134,7 @@ class Stream {
   // Inside submitted work only. The recording must outlive the work.
   virtual Status replay(const Recording&) { return ok(); }
 
-  // Inside submitted work only: waits for everything issued so far, for measurements. No-op on
-  // synchronous devices.
+  // For measurements, inside submitted work only: waits for issued work. No-op if synchronous.
   virtual Status synchronize() { return ok(); }
 
   // Native handle for kernels: CPU ThreadPool*, CUDA cudaStream_t.
@@ -151,8 +150,7 @@ class Device {
       size_t bytes) = 0;  // 256-byte aligned; ResourceExhausted with the numbers
   virtual StatusOr<Buffer> allocate_host(
       size_t bytes) = 0;  // host memory that kernels can access, fast for copies
-  // Makes read-only host bytes usable by kernels: CPU: unchanged (no copy, `owner` unset); CUDA:
-  // uploaded.
+  // Makes read-only host bytes usable by kernels: CPU: no copy, `owner` unset; CUDA: uploaded.
   virtual StatusOr<Buffer> upload(const void* host, size_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<Stream>> create_stream() = 0;
   // A stream for copies and fills only, without kernel scratch memory.

@@ -81,8 +81,7 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   wait_until_done(num_chunks);
 }
 
-// Spins (chunks usually end together), then sleeps, which frees the processor for a preempted
-// worker.
+// Spins (chunks usually end together), then sleeps: frees the processor for a preempted worker.
 void ThreadPool::wait_until_done(int64_t num_chunks) {
   const auto done = [&] { return num_done_.load(std::memory_order_seq_cst) == num_chunks; };
   for (int round = 0; round < spin_rounds_; ++round) {

@@ -1,5 +1,4 @@
-// Fork-join pool of the CPU kernels: the caller is thread 0; workers spin briefly between regions,
-// then sleep.
+// Fork-join pool of the CPU kernels: the caller is thread 0; workers spin, then sleep.
 #pragma once
 
 #include <atomic>

@@ -73,7 +73,7 @@ class BlsModel {
   }
 
  private:
-  // What the configuration of a model that is called says.
+  // Facts from the configuration of a called model.
   struct Callee {
     std::map<std::string, size_t, std::less<>> ranks;  // of inputs
     bool excludes_prompt = false;

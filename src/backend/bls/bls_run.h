@@ -31,7 +31,7 @@ struct BlsSettings {
   // model has no such input; 0: its metadata is not available now.
   std::function<std::optional<size_t>(const std::string& model, const std::string& name)>
       input_rank;
-  // What the model's parameter exclude_input_in_output says.
+  // The model's parameter exclude_input_in_output.
   std::function<bool(const std::string& model)> excludes_prompt;
   bool has_input(const std::string& model, const std::string& name) const {
     return input_rank(model, name).has_value();

@@ -19,7 +19,7 @@ const Output* find_output(const std::vector<Output>& outputs, std::string_view n
 // How a model leaves the prompt out of its output_ids.
 struct PromptRule {
   bool has_input = true;     // exclude_input_in_output
-  bool is_excluded = false;  // by the parameter of that name, where no input says it
+  bool is_excluded = false;  // the model's parameter of that name, used without the input
   bool is_repeated() const { return !has_input && !is_excluded; }
 };
 

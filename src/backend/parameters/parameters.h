@@ -41,7 +41,7 @@ struct Parameter {
   bool is_mandatory = false;
   bool zero_is_default = false;  // 0 counts as unset
   const char* why_none = "";
-  const char* help = "";  // those of the engine's options are in config/engine_options.cc
+  const char* help = "";  // help of the engine's options: config/engine_options.cc
 };
 
 // The parameters of the models that `backend` ("tensorrtllm", "preprocessing", "postprocessing",

@@ -11,7 +11,7 @@ namespace {
 constexpr int32_t kTokens = 48;
 constexpr char kDraftModel[] = "tensorrt_llm_draft";
 
-// The draft model is the generating one with coarse weights, so that some of its guesses are wrong.
+// The draft model is the generating one with coarse weights, so that some drafts are wrong.
 void make_draft_model(const fs::path& dir) {
   const fs::path draft = dir / kDraftModel;
   fs::copy(dir / "tensorrt_llm", draft, fs::copy_options::recursive);

@@ -159,7 +159,7 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
     values["lora_load_dir"] =
         escape_text(std::filesystem::absolute(options.lora_load_dir, error).string());
   }
-  // Those without a flag here keep the templates' defaults.
+  // Parameters without a flag here keep the templates' defaults.
   for (const char* backend :
        {"preprocessing", "tensorrtllm", "postprocessing", "tensorrt_llm_bls"}) {
     for (const auto& parameter : backend::parameters_of(backend)) {

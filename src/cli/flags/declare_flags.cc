@@ -100,7 +100,7 @@ CLI::Option* add_as(CLI::App& command, const Option& option, config::WordField t
       ->check(CLI::IsMember(words));
 }
 
-// What stands behind the flag's name in --help: "N (0 to 64) [4]".
+// Text behind the flag's name in --help: "N (0 to 64) [4]".
 std::string usage_of(const Option& option, const Options& all) {
   const std::string kind = std::visit(
       [&](auto field) -> std::string {

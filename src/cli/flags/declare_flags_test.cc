@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 class DeclareFlagsTest : public testing::Test {
  protected:
-  // What is wrong with the command line, "" = nothing.
+  // The error in the command line, "" = none.
   std::string parse(std::vector<std::string> words) {
     config_ = config::served_defaults();
     CLI::App app;

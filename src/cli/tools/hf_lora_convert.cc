@@ -1,6 +1,5 @@
-// hf_lora_convert.py: a PEFT directory of a LoRA adapter becomes the two tensors that requests of
-// the tensorrt_llm model bring along, as NumPy files; one of prompt tuning or p-tuning their prompt
-// table.
+// hf_lora_convert.py: a PEFT directory of a LoRA adapter becomes the two tensors of a request to
+// the tensorrt_llm model, as NumPy files; one of prompt tuning or p-tuning its prompt table.
 #include <cmath>
 
 #include "base/file.h"

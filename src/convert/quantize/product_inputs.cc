@@ -109,8 +109,7 @@ class PlaceFinder {
     return place;
   }
 
-  // The product whose result is `value`, possibly as a concatenated part; `column`: the first
-  // column.
+  // The product whose result is `value`, possibly as a concatenated part; `column`: its first.
   FactorPlace of_product(graph::ValueId value, int64_t column) const {
     const graph::Op* writer = writer_of(value);
     if (!writer || uses_.readers[value].size() != 1) return {};

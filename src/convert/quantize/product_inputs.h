@@ -1,5 +1,4 @@
-// Inputs of a model's products, their writers, and where column factors can be taken out: for
-// calibrated rounding.
+// For calibrated rounding: inputs of products, their writers, and where column factors can go.
 #pragma once
 
 #include <functional>
@@ -38,8 +37,7 @@ struct ProductInput {
   std::vector<graph::WeightId> weights;  // products that read it, in order
   FactorPlace place;                     // none unless all readers of x can take factors
   // For a norm outside a mixture: other readers that take its factors: router matrices, which stay
-  // floats, and the experts' matrices, whose own inputs have the same place. `weights` may then be
-  // empty.
+  // floats, and the experts' matrices, whose inputs have the same place. `weights` may be empty.
   std::vector<graph::WeightId> followers, expert_weights;
 
   // The weight of a product that reads it.

@@ -1,5 +1,4 @@
-// `nereid quantize`: rounds the products of a Hugging Face model, in the layout of
-// compressed-tensors.
+// `nereid quantize`: rounds products of a Hugging Face model into compressed-tensors' layout.
 #pragma once
 
 #include <filesystem>
@@ -37,8 +36,8 @@ struct QuantizeProgress {
 struct QuantizeOptions {
   std::filesystem::path model_dir;   // Hugging Face directory with safetensors or PyTorch files
   std::filesystem::path output_dir;  // see quantize_checkpoint()
-  // Of product weights: 4- or 8-bit integers in groups or rows, optionally with zero points or i8
-  // inputs; or f8e4m3.
+  // Format of product weights: 4- or 8-bit integers in groups or rows, optionally with zero points
+  // or i8 inputs; or f8e4m3.
   kernels::WeightFormat format = kernels::kInt8PerRow;
   bool one_scale = false;           // one scale per 8-bit matrix; f8e4m3: per input
   bool search_scales = false;       // AWQ; requires `collect`
@@ -94,8 +93,8 @@ struct QuantizeReport {
 // when complete, replacing an older one. After a failure or kill, `output_dir` + ".partial" stays;
 // a later call with the same options and model resumes with the same bytes, another call restarts.
 // InvalidArgument: fault of the model, or already quantised; no matrix to round; output_dir is
-// model_dir or has other files. Unimplemented: another layout. Unavailable: cannot write. Errors of
-// `collect`.
+// model_dir or has other files. Unimplemented: another layout. Unavailable: cannot write. Other
+// errors: those of `collect`.
 StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
 
 // Whether `name` matches a pattern, see QuantizeOptions::exclude.

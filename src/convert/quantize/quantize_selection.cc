@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::string_view kWeightEnd = ".weight";
 
-// Whether a part is whole float rows, stored as in nn.Linear or transposed, possibly in a stacked
-// tensor.
+// Whether a part is whole float rows, as in nn.Linear or transposed, possibly in a stacked tensor.
 bool is_rows(const graph::WeightPart& part, const io::Checkpoint& checkpoint) {
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
   return entry && entry->tensor->type && !entry->tensor->encoding && part.cols == 0 &&
@@ -169,8 +168,7 @@ class Selector {
     return ok();
   }
 
-  // Splits the float remainder of a stacked weight, or a whole bias: engines read one layout for
-  // all.
+  // Splits the float rest of a stacked weight, or a whole bias: engines read one layout for all.
   void split(graph::WeightId id) {
     if (id == graph::kNone || chosen_.contains(id) || !models::is_stacked(graph_.weights[id]))
       return;

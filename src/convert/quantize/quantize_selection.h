@@ -32,7 +32,7 @@ struct SplitTensor {
   int64_t expert = 0;
 };
 
-// What is rounded, in order of writing.
+// The tensors to round, in order of writing.
 struct Selection {
   std::vector<ProductInput> inputs;
   std::vector<std::vector<Target>> targets;  // by input

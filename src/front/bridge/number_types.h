@@ -8,8 +8,7 @@
 
 namespace nereid::front {
 
-// Calls `visit` with a value of the type that the elements have. False: they are no integers, FP32
-// or FP64.
+// Calls `visit` with a value of the elements' type. False: neither integers nor FP32 or FP64.
 template <class Visit>
 bool visit_number_type(TRITONSERVER_DataType type, Visit visit) {
   switch (type) {

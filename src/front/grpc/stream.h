@@ -90,7 +90,7 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   const Method* method_ = nullptr;
   KeyUse::PermitPtr permit_;        // of a key whose limits the call counts in
   std::string_view admin_refusal_;  // see Call
-  uint64_t tenant_ = 0;             // likewise
+  uint64_t tenant_ = 0;             // see Call
   std::weak_ptr<Call> call_;
   CallPtr waiting_call_;  // unary: until the request is complete
   std::shared_ptr<StreamHandler> handler_;

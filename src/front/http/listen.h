@@ -18,7 +18,7 @@ Status listen_on(boost::asio::ip::tcp::acceptor& socket, const std::string& host
 // Whether only this machine can reach a port on the host. False for a name that does not resolve.
 bool is_loopback_host(const std::string& host);
 
-// The address, of IPv6 the first half, by which tenants are told apart.
+// The tenant of an address: of IPv6 the first half counts.
 uint64_t tenant_of(const boost::asio::ip::address& address);
 
 // Who is at the other end of a connection.

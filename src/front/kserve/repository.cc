@@ -61,7 +61,7 @@ void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange,
 void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange,
                   const KserveOptions& options) {
   bool dependents = false;
-  // As the stock server does, a body that says nothing useful unloads the model alone.
+  // As the stock server does, a body without a valid flag unloads the model alone.
   if (const auto body = parse_short_body(exchange->request().body); body.ok())
     dependents = flag_member(object_member(*body, "parameters"), "unload_dependents");
   answer_later(options.extensions->unloads(), exchange,

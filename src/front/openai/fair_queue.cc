@@ -21,7 +21,7 @@ bool FairQueue::enter(const ExchangePtr& exchange, size_t limit, int64_t num_pro
       auto line = std::ranges::find(lines_, use, &Line::use);
       if (line == lines_.end())
         line = lines_.insert(line, {.use = use, .behind = turn_ - use->num_charged()});
-      if (line->waiting.empty()) {  // whoever has had a turn keeps its place behind it
+      if (line->waiting.empty()) {  // a tenant that had a turn keeps its place behind it
         line->behind = std::max(line->behind, turn_ - use->num_charged());
         std::rotate(line, line + 1, lines_.end());
         line = lines_.end() - 1;

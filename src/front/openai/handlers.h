@@ -122,8 +122,7 @@ std::variant<Accepted<Request>, ApiError> accept_body(const OpenAiContext& conte
   return Accepted<Request>{std::get<LanguageModelPtr>(std::move(model)), std::move(request)};
 }
 
-// Headers that name them, where they are not, and the request's warning. Source: RFC 7234,
-// section 5.5.
+// Warning headers: unknown fields, and the request's warning. Source: RFC 7234, section 5.5.
 Headers warnings(const CommonOptions& request);
 
 // Sets the adapter of a request.
@@ -137,7 +136,7 @@ struct Envelope {
 
   json::object make(std::string_view object) const;
 };
-// Of the answer to a request: the id by answer_id(), the model or its adapter.
+// Envelope of the answer to a request: the id by answer_id(), the model or its adapter.
 Envelope envelope_of(std::string_view id_prefix, const LanguageModel& model,
                      const CommonOptions& request);
 

@@ -30,7 +30,7 @@ struct LanguageModel {
   std::string engine_name;  // the model on token ids
   std::shared_ptr<const ModelInfo> engine;
   bool decoupled = true;        // engine may answer many times, so tokens can be streamed
-  bool repeats_prompt = false;  // in front of an answer in one reply; no input says otherwise
+  bool repeats_prompt = false;  // in front of an answer in one reply: no input excludes it
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   // End ids of generation_config, config or tokenizer_config; the first is end_id.

@@ -26,7 +26,7 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
 
   const LanguageModel& model() const { return *model_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
-  void start(TRITONSERVER_Server*, Tracer&);  // those of the context
+  void start(TRITONSERVER_Server*, Tracer&);  // server and tracer of the context
 
  protected:
   virtual const CommonOptions& common() const = 0;

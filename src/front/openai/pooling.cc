@@ -12,8 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the module Pooling. An embedding is normalised at the end, so a module Normalize
-// changes nothing.
+// The folder of the module Pooling. Embeddings are normalised with or without a module Normalize.
 StatusOr<fs::path> pooling_folder(const fs::path& modules) {
   fs::path folder = "1_Pooling";
   if (!fs::exists(modules)) return folder;

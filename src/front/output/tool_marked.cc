@@ -21,7 +21,7 @@ class Tags {
   std::string_view rest() const { return text_.substr(at_); }
   size_t at() const { return at_; }
 
-  // What is read is a call only if the model ended its answer itself.
+  // The text read is a call only if the model ended its answer itself.
   void needs_end() { needs_end_ = true; }
   // Whether the answer ends here.
   bool is_at_end() const { return is_good() && final_ && rest().empty(); }

@@ -36,8 +36,7 @@ class Chooser {
                       fmt::format("{} ({})", K::kName, kernels::operands_text(typical)));
     const kernels::Kernel<K>* const best = *selected;
     Choice choice{std::string(best->name), best->cost(typical, context_.device)};
-    // Kernels that depend on server options (KV cache) are chosen when the plan is bound, unless
-    // forced.
+    // Unforced kernels that depend on server options (KV cache) are chosen when the plan is bound.
     if (kernels::has_role<K, kernels::Role::kCache>() && !is_forced(K::kName)) choice.kernel = "";
     return choice;
   }

@@ -1,5 +1,4 @@
-// x' = x + y and norm(x') become one norm that updates the residual: one pass over it instead of
-// two.
+// x' = x + y and norm(x') become one norm that updates the residual, in one pass over it.
 #include <algorithm>
 #include <utility>
 #include <variant>

@@ -21,8 +21,8 @@ struct PassContext {
   DeviceInfo device;
   kernels::KernelChoices forced;                 // "op:kernel"
   std::optional<kernels::WeightFormat> weights;  // of products; absent: the family's
-  // Of the head; absent: with `weights`, int8 per row if they are integers, else bf16; without
-  // `weights`, the checkpoint's.
+  // Format of the head; absent: with `weights`, int8 per row if they are integers, else bf16;
+  // without `weights`, the checkpoint's.
   std::optional<kernels::WeightFormat> head;
   bool adapters = false;               // products support adapters
   std::vector<int32_t> hidden_layers;  // layers whose inputs are hidden states of the plan

@@ -41,7 +41,7 @@ TEST_F(PassesTest, MergeQkvStacksWeightsAndBiases) {
   EXPECT_EQ(all<Concat>(g).size(), 2u);  // gate_up of each layer
 }
 
-// With checkpoint tensor names.
+// The test graph with checkpoint tensor names.
 Graph with_weight_names() {
   Graph graph = test_graph();
   for (Weight& w : graph.weights)
@@ -355,8 +355,7 @@ Graph head_norm_graph(bool norm_first) {
   return *std::move(b).finish(b.sampled_rows("logits", head));
 }
 
-// One product with head norms in place; without the merge each part is normed in its slice of the
-// whole.
+// One product with head norms in place; without the merge each part is normed in its slice.
 TEST_F(PassesTest, HeadNormsWorkInPlace) {
   for (const bool norm_first : {false, true}) {
     const Graph merged = compile(head_norm_graph(norm_first));

@@ -19,8 +19,7 @@ ValueId add_value(Graph& graph, ValueId like, std::string_view suffix, DType dty
   return static_cast<ValueId>(graph.values.size() - 1);
 }
 
-// Fuses `quantize` into the op before it, if that op has no other reader and the fused kernel is
-// cheaper.
+// Fuses `quantize` into the op before it if it is the only reader and the fused kernel is cheaper.
 template <class T>
 StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,
                     const Quantize& quantize) {

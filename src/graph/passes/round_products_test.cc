@@ -29,8 +29,7 @@ TEST_F(PassesTest, ProductsAreRoundedOnGpus) {
     for (auto& kernel : table) kernel.device = DeviceKind::kCuda;
   };
   std::apply([&](auto&... tables) { (on_gpu(tables), ...); }, registry_.tables);
-  // Per layer: gate and up; attention's output projection (last layer: sampled rows); down
-  // projection.
+  // Per layer: gate and up; attention output (last layer: sampled rows); down projection.
   EXPECT_EQ(num_rounded({}), 5);
   EXPECT_EQ(num_rounded({"merge_gate_up"}), 7);
   EXPECT_EQ(num_rounded({"fold_residual_norm"}), 2);

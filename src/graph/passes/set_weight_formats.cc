@@ -17,8 +17,7 @@ kernels::WeightFormat head_format(const Weight& head, const PassContext& context
   return integers ? kernels::kInt8PerRow : kernels::WeightFormat{};
 }
 
-// A tied table gets the head's format if the device can look up rows in it, else it stays a
-// separate copy.
+// A tied table gets the head's format if the device can look up its rows, else it is a copy.
 void set_head_format(Graph& graph, WeightId head, const PassContext& context) {
   const kernels::WeightFormat format = head_format(graph.weights[head], context);
   const kernels::WeightFormat before = graph.weights[head].format;

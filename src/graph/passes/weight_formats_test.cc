@@ -131,8 +131,7 @@ TEST_F(PassesTest, ByteInputsAreMadeWhereTheyCanBeMultiplied) {
   ASSERT_TRUE(lower(left, DeviceInfo{}).ok());
 }
 
-// Rounding loses quality: inputs stay unrounded if the product is then cheaper in any weight
-// layout.
+// Rounding loses quality: inputs stay unrounded if that is cheaper in any weight layout.
 TEST_F(PassesTest, InputsAreNotRoundedForSlowerProducts) {
   using kernels::Linear;
   context_.weights = kernels::kFp8PerRow;

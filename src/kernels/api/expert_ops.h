@@ -22,13 +22,12 @@ inline std::span<const std::string_view> names_of(Scoring) {
 // are selected in descending order, ties to the lower index (NaN is below any number). Several
 // groups (equal runs of experts): only the groups_kept groups with the largest sum of their
 // group_best largest s + bias take part. weights = s of the selected (without bias), divided by
-// their sum + 1e-20 if `renormalise`, times `scale`: renormalised softmax is the softmax over the
-// selected.
+// their sum + 1e-20 if `renormalise`, times `scale`: renormalised softmax is that over the
+// selected experts.
 // Sparse mixer (Liu et al. 2023, "Sparse backpropagation for MoE training"): the largest x are
 // selected; weight = `scale` * softmax of x over the experts not selected before with (own - x) /
 // max(|x|, own) <= reach, in f32.
-// s and s + bias are f32; without bias and with group_best = 1, x itself is compared (same order,
-// no rounding).
+// s and s + bias are f32; without bias and with group_best = 1, x is compared (same order).
 template <class F>
 struct RouteOf {
   static constexpr std::string_view kName = "route";

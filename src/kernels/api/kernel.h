@@ -20,8 +20,7 @@ struct Kernel {
       name;  // "avx512_bf16": printed, forced as "linear:avx512_bf16", stored in the engine file
   DeviceKind device = DeviceKind::kCpu;
   bool (*can)(const Op&, const DeviceInfo&) = nullptr;
-  double (*cost)(const Op&, const DeviceInfo&) = nullptr;  // comparable with other rows of the op
-                                                           // only
+  double (*cost)(const Op&, const DeviceInfo&) = nullptr;  // comparable within an op
   Status (*run)(const Op&, Stream&) = nullptr;             // checked launcher
 };
 

@@ -99,8 +99,7 @@ struct CacheView {
   bool has_trees = false;  // steps may have draft trees (BatchView::after)
 };
 
-// Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of BatchView::embeddings replaces the
-// table's row.
+// Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of BatchView::embeddings, no table row.
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 
 // LoRA matrices of one adapter and module (Hu et al. 2021, "LoRA: Low-rank adaptation of large
@@ -119,8 +118,7 @@ inline constexpr int32_t kMaxAdapterRank = 512;
 
 // Arrays of a step in device memory.
 struct BatchView {
-  const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t], or an external
-                                          // embedding
+  const int32_t* tokens = nullptr;        // [n]; < 0: slot_tokens[-1 - t] or embedding
   const int32_t* slot_tokens = nullptr;   // [slots], sampled on the device
   const int32_t* positions = nullptr;     // [n]
   const int32_t* row_of_token = nullptr;  // [n]
@@ -143,8 +141,7 @@ struct BatchView {
   const int32_t* cells = nullptr;  // [n] cells of keys and values
 };
 
-// Cell of a position for token `i`: the cell of its ancestor in the tree at that position, else the
-// position.
+// Cell of a position for token `i`: its ancestor's in the tree at that position, else the position.
 inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {
   if (!step.after) return position;
   while (step.after[i] > 0 && step.positions[i] > position) i -= step.after[i];
@@ -212,8 +209,7 @@ struct Field {
   bool has_experts = false;           // a weight [experts, n, k]; others have one expert
   bool is_exact = false;              // f32 vector; others are bf16
   std::string_view replaces = {};     // input whose memory this output always reuses, if given
-  std::string_view may_replace = {};  // input whose memory this output reuses if it has no later
-                                      // reader
+  std::string_view may_replace = {};  // same, if the input has no later reader
 
   constexpr Field maybe() const {
     Field f = *this;
@@ -269,8 +265,7 @@ template <class M>
 constexpr Field<Role::kAngles, M> angles(std::string_view name, M member) {
   return {name, member};
 }
-// A layer's KV cache; kernels of such ops are chosen when the plan is bound, because they depend on
-// server options.
+// A layer's KV cache; kernels of such ops are chosen when the plan is bound, by options.
 template <class M>
 constexpr Field<Role::kCache, M> cache(std::string_view name, M member) {
   return {name, member};

@@ -74,8 +74,7 @@ constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, i
   return (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
 }
 
-// factor_at(): the exact bf16 factor of (row, col) in a product; row_scale(): the factor of the
-// row's sum.
+// factor_at(): the bf16 factor of (row, col) in a product; row_scale(): that of the row's sum.
 float factor_at(const WeightView& weight, int64_t row, int64_t col);
 float row_scale(const WeightView& weight, int64_t row);
 // Value of (row, col): factor_at() * row_scale().

@@ -10,8 +10,7 @@
 
 namespace nereid::kernels {
 
-// Algorithm for products with a weight [n, k] and up to `rows` rows of x (more than the next
-// smaller entry's).
+// Algorithm for products with a weight [n, k] and up to `rows` rows of x, above the entry before.
 struct ProductChoice {
   int64_t n = 0, k = 0;
   DType x = DType::kBF16, out = DType::kBF16;

@@ -12,8 +12,7 @@
 
 namespace nereid::kernels {
 
-inline constexpr int64_t kMaxByteColumns = int64_t{1} << 17;  // bounds sums of i8 products to 32
-                                                              // bits
+inline constexpr int64_t kMaxByteColumns = int64_t{1} << 17;  // i8 sums fit in 32 bits
 
 // Checks a product's x and scales.
 template <class Op>
@@ -55,8 +54,7 @@ struct LinearOf {
   friend void reference(const LinearOf<Views>& a);
 };
 
-// Width of a row of partial sums of squares: maximum number of blocks of a launch, each of which
-// writes one.
+// Width of a row of partial sums of squares: one per block, so the maximum blocks of a launch.
 inline constexpr int64_t kFusedSquares = 512;
 
 // Product for few rows with fused prologue and epilogue: rounding of x, second half of the

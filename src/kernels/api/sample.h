@@ -19,15 +19,13 @@ enum class LogProbs : int32_t { kNone = 0, kProcessed = 1, kRaw = 2 };
 // Draft test, see step 6 of Sample. Greedy slots always use kEqual.
 enum class DraftTest : int32_t { kEqual = 0, kTypical = 1, kRatio = 2 };
 
-// Sampling parameters of a slot, constant for a sequence. Plain data, copied to the device.
-// Default: greedy.
+// Sampling parameters of a slot, constant for a sequence. Plain data for devices. Default: greedy.
 struct SampleParams {
   uint64_t seed = 0;
   uint64_t lists = 0;  // address of SampleLists relative to Args::lists_base
   int32_t top_k = 0;   // 0 = off; 1 = greedy
   float top_p = 0;     // 0 = off, >= 1: all
-  // top_p of the first generated token; after k tokens without reset_id: max(top_p * top_p_decay^k,
-  // top_p_min).
+  // top_p of the first generated token; after k tokens: max(top_p * top_p_decay^k, top_p_min).
   float top_p_decay = 1;
   float top_p_min = 0;
   int32_t top_p_reset_id = -1;  // this token resets k to 0; < 0 = none
@@ -149,10 +147,10 @@ struct TopToken {
 // sampled before it, and the slot ends with the sampled ones. l = logits, h = history[slot][0 ..
 // position), T = temperature:
 //  1. l += dense_bias, then l[bias_ids] += biases.
-//  2. For each distinct id of h: l = l < 0 ? l * repetition : l / repetition. With c = its count in
-// h[penalty_begin ..) > 0: l -= presence; l -= frequency * c. (A temperature before the penalties
-// equals presence and frequency times temperature, because repetition is homogeneous: the caller
-// decides.)
+//  2. For each distinct id of h: l = l < 0 ? l * repetition : l / repetition. For c = its count in
+// h[penalty_begin ..), if c > 0: l -= presence; l -= frequency * c. (A temperature before the
+// penalties equals presence and frequency times temperature, because repetition is homogeneous: the
+// caller decides.)
 //  3. l = -inf for: ids outside the row's mask; end ids while position < min_length; with ngram = n
 // > 0 and |h| >= n each id that followed the last n - 1 tokens of h earlier in h; the last token of
 // each bad word whose other tokens end h.

@@ -18,8 +18,7 @@ inline std::string operand_text(const WeightView& w) {
 }
 inline std::string operand_text(const AnglesView& a) { return fmt::format("[{}]", a.cols); }
 
-// "x f32 [4, 64], weight bf16 [32, 64], activation silu, ...": given operands, and attributes with
-// names.
+// "x f32 [4, 64], weight bf16 [32, 64], activation silu, ...": operands, named attributes.
 template <class Op>
 std::string operands_text(const Op& op) {
   std::string text;
@@ -38,8 +37,7 @@ std::string operands_text(const Op& op) {
   return text;
 }
 
-// Error in the presence, types or widths of operands (not addresses and rows); "": none. `op` may
-// lack addresses.
+// Error in presence, types or widths of operands; "": none. Addresses and rows are not read.
 template <class Op>
 std::string shape_error(const Op& op) {
   std::string wrong;
@@ -94,8 +92,7 @@ inline std::string_view cache_error(const CacheView& c) {
   return {};
 }
 
-// Checks addresses, rows, strides and in-place memory of all operands. Internal: plans are made by
-// this program.
+// Checks addresses, rows, strides and in-place memory of all operands. Errors: Internal.
 template <class Op>
 Status validate(const Op& op) {
   std::string wrong = shape_error(op);

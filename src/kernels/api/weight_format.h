@@ -1,5 +1,4 @@
-// Number format of a weight, independent of layout; comparable, stored in the engine file with each
-// weight.
+// Number format of a weight, independent of layout; comparable, stored in engine files.
 #pragma once
 
 #include <cstdint>

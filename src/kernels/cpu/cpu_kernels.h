@@ -5,8 +5,7 @@
 
 namespace nereid::kernels::cpu {
 
-// Rows of an op; `can` decides per device. Specialised in the source of the op's launcher; empty:
-// `ref` only.
+// Rows of an op; `can` decides per device. Specialised in its launcher's source; empty: `ref` only.
 template <class Op>
 Table<Op> table();
 

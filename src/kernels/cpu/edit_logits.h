@@ -11,8 +11,7 @@ namespace nereid::kernels::cpu {
 
 class LogitsEditor {
  public:
-  // `history`: tokens before `position`, if the parameters require them. `mask`: of Sample::masks,
-  // or null.
+  // `history`: tokens before `position`, if parameters need it. `mask`: of Sample::masks, or null.
   void edit(const SampleParams& params, const SampleLists& lists, const uint32_t* mask,
             std::span<const int32_t> history, int32_t position, std::span<float> logits);
 

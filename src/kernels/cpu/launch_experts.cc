@@ -66,8 +66,7 @@ class Router {
     return static_cast<float>(a_.scale / sum);
   }
 
-  // Removes and returns the remaining index in [begin, end) with the largest value, first of
-  // equals.
+  // Removes and returns the first remaining index of the largest value in [begin, end).
   static int32_t take_best(const float* values, bool* open, int32_t begin, int32_t end) {
     int32_t best = -1;
     for (int32_t i = begin; i < end; ++i)

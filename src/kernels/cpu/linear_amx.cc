@@ -140,8 +140,7 @@ void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t 
                 int64_t panel_end) {
   using namespace amx;
   constexpr int64_t kPanelsPerPass = 4;            // their weights stay in the cache for all rows
-  constexpr int64_t kMaxAhead = int64_t{1} << 18;  // elements that fit in the cache next to them
-                                                   // and x
+  constexpr int64_t kMaxAhead = int64_t{1} << 18;  // elements cached next to them and x
   const int64_t steps_of_pass = (row_end - row_begin + 2 * kTileRows - 1) / (2 * kTileRows) *
                                 ((a.k + kStepK - 1) / kStepK) * (kPanelsPerPass / 2);
   for (int64_t panel = panel_begin; panel < panel_end; panel += kPanelsPerPass) {

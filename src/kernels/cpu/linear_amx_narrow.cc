@@ -3,8 +3,8 @@
 // element's. i8 rows are multiplied by bytes, with exact sums. Numbers of small groups, or with
 // minima, are scaled and rounded to bf16 before the product. Tiles are made where they are used for
 // up to 32 rows; for more, once for all rows while the previous panels are multiplied. An element's
-// sum is the same chain of tile products in all forms; a single row gets it by the same additions
-// without tiles.
+// sum is the same chain of tile products in all forms; a single row gets it by the same additions,
+// without any tile.
 #include "kernels/cpu/simd_amx_numbers.h"
 
 namespace nereid::kernels::cpu {
@@ -137,8 +137,7 @@ struct Slab {
   int64_t group, group_end;
 };
 
-// Makes the tiles of a slab of up to two panels, a few lines at a time while other tiles are
-// multiplied.
+// Makes the tiles of a slab of up to two panels, some lines at a time while others are multiplied.
 template <class Numbers>
 class Maker {
  public:

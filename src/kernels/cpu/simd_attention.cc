@@ -140,8 +140,7 @@ Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t fi
 }
 
 // Locates the tile's keys and values in the ranges. A panel without visible keys is replaced by
-// another: scores of invisible keys are masked, their values never read. Values are widened if
-// `widen`.
+// another: its scores are masked, its values never read. `widen`: values are widened.
 template <class Cache>
 void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first,
                const Ranges& ranges, bool widen, const Scratch& s,

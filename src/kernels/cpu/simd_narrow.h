@@ -125,8 +125,7 @@ inline void narrow_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Num
     integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
 }
 
-// All rows by panels [begin, end) in groups of kVecs vectors of Numbers; returns the first
-// remaining panel.
+// All rows by panels [begin, end) in groups of kVecs vectors of Numbers; returns the first left.
 template <class Dot, int kMaxRows, int kVecs, class Numbers>
 inline int64_t few_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                         int64_t row_end, int64_t begin, int64_t end) {

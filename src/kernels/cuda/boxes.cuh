@@ -101,8 +101,7 @@ __device__ void are_defined_here(float (&sums)[kSums]) {
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// Enqueues the products of a box of 64 outputs with the rows of x; waits for those of the previous
-// box.
+// Enqueues the products of a box of 64 outputs with the rows of x; waits for the previous box's.
 template <class In, int kSums>
 __device__ void multiply_box(float (&sums)[kSums], uint64_t a, uint64_t b) {
   products_begin();

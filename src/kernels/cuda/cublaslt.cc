@@ -100,8 +100,7 @@ Status lt_status(cublasStatus_t status, const char* call, const Linear& a) {
 
 #define RETURN_IF_LT_ERROR(product, call) RETURN_IF_ERROR(lt_status((call), #call, (product)))
 
-// Descriptors of one product D [n, m] = W^T [n, k] . X [k, m], all column-major (the op's row-major
-// matrices transposed).
+// Descriptors of a product D [n, m] = W^T [n, k] . X [k, m], all column-major: the op's transposed.
 class Descriptors {
  public:
   Descriptors() = default;
@@ -157,8 +156,7 @@ uint32_t alignment_of(const void* p) {
   return alignment;
 }
 
-// Token counts that share an algorithm: each small count alone, then in steps that keep waste
-// small.
+// Token counts that share an algorithm: each small count alone, then in steps of little waste.
 int64_t bucket_of(int64_t tokens) {
   const int64_t unit = tokens <= 64 ? 1 : tokens <= 1024 ? 64 : 256;
   return round_up(tokens, unit);

@@ -1,5 +1,4 @@
-// Matrix products by cuBLASLt, opened at run time: it is large, and optional (fallback:
-// launch_plain()).
+// Matrix products by cuBLASLt, opened at run time: it is large, and optional (else launch_plain()).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Benchmarks the algorithms listed by cuBLASLt for an engine's products, and applies stored
-// choices.
+// Benchmarks cuBLASLt's algorithms for an engine's products, and applies stored choices.
 #include <algorithm>
 #include <array>
 #include <functional>

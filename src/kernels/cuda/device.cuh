@@ -127,8 +127,7 @@ struct F8Row {
   }
 };
 
-// Rotates a pair. Each product is rounded as in the reference: cached keys have the same bits on
-// all devices.
+// Rotates a pair. Products are rounded as in the reference: equal cached keys on all devices.
 inline __device__ float2 rotate(float2 pair, float cosine, float sine) {
   return {__fsub_rn(__fmul_rn(pair.x, cosine), __fmul_rn(pair.y, sine)),
           __fadd_rn(__fmul_rn(pair.y, cosine), __fmul_rn(pair.x, sine))};

@@ -93,8 +93,7 @@ __global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
-// Few rows: one cluster of blocks per row, one vector per thread; the blocks exchange the amax of
-// their parts.
+// Few rows: one cluster of blocks per row, one vector per thread; blocks exchange parts' amax.
 constexpr int kCluster = 8;
 
 template <Activation kActivation, class X>

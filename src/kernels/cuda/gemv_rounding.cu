@@ -11,8 +11,7 @@
 //
 // Weights do not depend on the previous kernel: the first are loaded while it still runs. x must
 // not wait for them, neither in the load queue (up to 3 us) nor for the scoreboard that the
-// compiler shares among register loads. So TMA loads it, issued by a warp that loads its weights
-// later.
+// compiler shares among register loads. So TMA loads it; the issuing warp loads its weights later.
 #include <algorithm>
 
 #include "kernels/cuda/device.cuh"
@@ -169,8 +168,7 @@ __device__ void ask_for_rows(const Params& p, uint8_t* to, Shared<kRows>& shared
   }
 }
 
-// Quantises the loaded x into the matrices, each row as Quantize does. The codes overwrite the
-// pieces.
+// Quantises the loaded x into the matrices, each row as Quantize does. Codes overwrite the pieces.
 template <int kRows>
 __device__ void stage(const Params& p, uint8_t* to, Shared<kRows>& shared) {
   const int first = static_cast<int>(threadIdx.x) * kPiece;
@@ -371,7 +369,7 @@ auto with_rows(int64_t rows, F f) {
 
 int stages_of(int64_t k) { return static_cast<int>((k + kStage - 1) / kStage); }
 
-// Of x, beside what the kernel has of its own.
+// Bytes of shared memory for x, apart from Shared.
 template <int kRows>
 size_t shared_bytes(int stages) {
   return static_cast<size_t>(

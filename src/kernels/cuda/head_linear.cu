@@ -14,8 +14,7 @@ namespace {
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 constexpr int kDepth = 32;    // columns of k per step
 constexpr int kEight = 8;     // adjacent columns per lane
-constexpr int kFewRows = 64;  // for fewer rows, more blocks matter more than single reads of x and
-                              // weights
+constexpr int kFewRows = 64;  // for fewer rows, more blocks beat single reads
 
 // Tiles of a warp: of 16 rows and of 8 outputs, kAhead steps in flight.
 template <int kRows, int kColumns, int kSteps>

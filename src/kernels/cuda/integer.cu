@@ -189,8 +189,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
   }
 }
 
-// Converts rows [row0, row0 + rows) to bf16, kUnpackedColumns columns of kUnpackedRows rows per
-// thread.
+// Converts rows [row0, row0 + rows) to bf16; a thread: kUnpackedColumns of kUnpackedRows rows.
 template <int kBits>
 __global__ void __launch_bounds__(kThreads)
     unpack_kernel(Params p, int64_t row0, int rows, unsigned group) {
@@ -227,8 +226,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Permutes x to the integers' order when each thread reads one word of a piece: thread t of a row
-// has pair t of the first and of the second half of a product's 16 columns, for each product of a
-// piece.
+// has pair t of both halves of a product's 16 columns, for each product of a piece.
 template <int kIntegerBits>
 __global__ void order_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t k,
                              __nv_bfloat16* out) {

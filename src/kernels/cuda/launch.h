@@ -98,8 +98,7 @@ cudaError_t launch_order(const Linear& args, void* to, cudaStream_t stream);
 cudaError_t launch_unpack(const WeightView& weight, int64_t row0, int64_t rows, void* to,
                           cudaStream_t stream);
 
-// Attention by the fastest kernels, and by one form for all rows: a token's bits depend on its own
-// keys only.
+// Attention by the fastest kernels; by one form for all rows: bits depend on a token's keys only.
 bool takes_attention(const Attention& args);
 cudaError_t launch_attention(const Attention& args, const Scratch& scratch, cudaStream_t stream);
 cudaError_t launch_invariant_attention(const Attention& args, const Scratch& scratch,

@@ -27,8 +27,7 @@ struct XParams {
 // Format of a warp's 64 bytes of a weight row.
 enum class Form { kF8, kInt8, kInt4 };
 template <Form kForm>
-constexpr int kMaxRows = kForm == Form::kF8 ? 4 : 2;  // with more rows integer x costs more than it
-                                                      // saves
+constexpr int kMaxRows = kForm == Form::kF8 ? 4 : 2;  // more rows: integer x costs more
 template <Form kForm>
 constexpr int kColumns = kForm == Form::kInt4 ? 2 * kStepBytes : kStepBytes;  // per step
 template <Form kForm>

@@ -1,6 +1,5 @@
 // Launches that may overlap with the end of the previous kernel (programmatic dependent launch,
-// Hopper): only for kernels that call wait_for_previous() before they access memory shared with
-// another kernel.
+// Hopper): for kernels that call wait_for_previous() before they access memory of other kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +11,7 @@
 
 namespace nereid::kernels::cuda {
 
-// Of the current device.
+// Compute capability of the current device.
 inline int compute_capability() {
   int device = 0, major = 0, minor = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;

@@ -1,5 +1,4 @@
-// Adjacent numbers of a row as bf16 pairs in registers, between reading a row and quantising it to
-// f8e4m3.
+// Adjacent numbers of a row as bf16 pairs in registers, between its read and its quantisation.
 #pragma once
 
 #include "kernels/cuda/device.cuh"

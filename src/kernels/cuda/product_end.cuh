@@ -122,8 +122,7 @@ class ProductEnd {
     return tile * kOutputs + i;
   }
 
-  // Loads this thread's first tile's operands: of weights, then (after the wait) of previous
-  // kernels.
+  // Loads operands of the thread's first tile: weights, then (after the wait) earlier results.
   __device__ void begin() {
     fetch(first() + group() * stride());
     // Prefetches the arguments that only end() reads.

@@ -1,6 +1,5 @@
 // Wrappers of Ampere and Hopper PTX instructions without a CUDA C++ equivalent: asynchronous
-// copies, barriers in shared memory, tensor-core products, overlapping launches. Source: NVIDIA's
-// PTX ISA.
+// copies, barriers in shared memory, tensor-core products, overlapping launches (PTX ISA).
 #pragma once
 
 #include <cuda.h>
@@ -43,16 +42,14 @@ inline __device__ uint4 load_once(const void* p) {
   return v;
 }
 
-// --- L2 cache policy: lines that a step reads once are evicted first, so that intermediate results
-// stay.
+// --- L2 cache policy: lines that a step reads once are evicted first; intermediate results stay.
 inline __device__ uint64_t read_once() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// --- Asynchronous copies of 16 bytes from global to shared memory, in groups (sm_80). Zeros
-// without `valid`.
+// --- Asynchronous copies of 16 bytes, global to shared memory, in groups (sm_80); zeros if !valid.
 inline __device__ void copy_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
@@ -299,8 +296,7 @@ inline __device__ uint64_t swizzled_matrix(const void* p) {
   return (address >> 4 & 0x3fff) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
-// A matrix with k as rows and the product's columns as columns, in halves of 64 that are
-// `half_bytes` apart.
+// A matrix with k as rows and the product's columns as columns; halves of 64 are half_bytes apart.
 inline __device__ uint64_t swizzled_columns(const void* p, int half_bytes) {
   const uint64_t address = shared_address(p);
   return (address >> 4 & 0x3fff) | static_cast<uint64_t>(half_bytes >> 4) << 16 |
@@ -360,8 +356,7 @@ inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
       : "l"(a), "l"(b));
 }
 
-// Same with a from registers, rows and columns of a thread as in multiply(). Without kAdd: d = the
-// product.
+// Same with a from registers, a thread's rows and columns as in multiply(). !kAdd: d = product.
 template <bool kAdd>
 inline __device__ void multiply_64(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(

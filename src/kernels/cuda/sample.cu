@@ -200,8 +200,7 @@ __device__ Row part_of(const View& logits, int64_t index, const Division& divisi
   return row;
 }
 
-// Among the drafts that come after row i: the accepted one, or the token sampled instead; -1: step
-// 5 applies.
+// The accepted draft of those after row i, or the token sampled instead; -1: step 5 applies.
 __device__ int weigh(const Sample& a, int64_t i, const Row& row, const Division& division,
                      const int32_t* history, Team& team) {
   const SampleRow& wish = a.rows[i];

@@ -88,8 +88,7 @@ __device__ int typical_draft(const Sample& a, int64_t i, const Probabilities& p,
   return draft;
 }
 
-// First id at which the running sum of max(p - q, 0) reaches `fraction` of its total; -1: the total
-// is 0.
+// First id at which the running sum of max(p - q, 0) reaches `fraction` of its total; -1: total 0.
 __device__ int draw_excess(const Probabilities& p, const Probabilities& q, int vocab,
                            double fraction, Scratch& s) {
   const auto excess = [&](int id) {

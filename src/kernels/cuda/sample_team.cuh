@@ -22,8 +22,7 @@ static_assert(kMaxTeam <= kMaxNumbers && kMaxNumbers <= kWarps);
 
 // Static shared memory of a block.
 struct Scratch {
-  uint64_t partial[2][kMaxNumbers][kWarps];  // of warps, double-buffered: a block barrier lies
-                                             // between
+  uint64_t partial[2][kMaxNumbers][kWarps];  // of warps; two buffers: one barrier
   uint64_t sent[2][kMaxTeam][kMaxNumbers];   // by the team's blocks, double-buffered
   uint64_t arrived[2];                       // barriers that count a turn's bytes
   double sums[kWarps];
@@ -70,8 +69,7 @@ class Team {
     __syncthreads();
   }
 
-  // Reduces each number over all threads; 0 is neutral. Lane l of each warp gets the result of x[l
-  // % kCount].
+  // Reduces each number over all threads; 0 is neutral. Lane l of a warp gets x[l % kCount]'s.
   template <int kCount, class Op>
   __device__ uint64_t combine(uint64_t (&x)[kCount], Op op) {
     static_assert(kCount <= kMaxNumbers && (kCount & (kCount - 1)) == 0);

@@ -158,8 +158,7 @@ struct Fetcher {
   }
 };
 
-// Adds the products of a block's boxes of 64 outputs with the rows of x, layout as part_output()
-// and x_row().
+// Adds the products of a block's boxes of 64 outputs with x; layout: part_output() and x_row().
 template <int kRows, class In, int kSplit>
 __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
                              const uint8_t* weight_boxes, const uint8_t* x_boxes,
@@ -371,8 +370,7 @@ constexpr int kFewest = 2;  // boxes per ring: one is free while the next is mul
 template <int kRows>
 constexpr int kFewX = kRows <= 64 ? 4 : 3;
 
-// Behind the boxes: sums of other parts, and padding read by wgmma when a box has fewer rows than
-// its shape.
+// Behind the boxes: sums of other parts, and padding that wgmma reads if a box has too few rows.
 template <int kRows>
 int sums_bytes(const Form& f) {
   return (f.split - 1) * kSums<kRows> / f.split * f.groups() * kGroupThreads * int{sizeof(float)};

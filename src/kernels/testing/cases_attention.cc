@@ -179,8 +179,7 @@ void set_tolerances(const Layout& l, const Image& after, std::vector<Region>& ou
   const double score =
       3.5 * 3.5 * std::sqrt(static_cast<double>(s.d));  // bound of |q||k| / sqrt(d)
   const double value = 3.5;
-  const double unit = 8 * (s.cap > 0 ? s.cap : score) + 64;  // error of a score in units of f32's
-                                                             // eps
+  const double unit = 8 * (s.cap > 0 ? s.cap : score) + 64;  // error of a score / f32's eps
   for (Region& region : outputs) {
     const bool is_out = region.name == "out";
     for (int64_t r = 0; r < region.rows; ++r)

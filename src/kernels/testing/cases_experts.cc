@@ -181,8 +181,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   return result;
 }
 
-// Integer and fp8 weights: several groups with a short last one, zero points, minima, f8e4m3 and i8
-// rows.
+// Integer and fp8 weights: groups with a short last one, zero points, minima, f8e4m3 and i8 rows.
 void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout layout) {
   WeightFormat int4_zeros = kInt4Groups;
   int4_zeros.zeros = true;

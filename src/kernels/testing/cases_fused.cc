@@ -26,8 +26,7 @@ struct Ends {
   DType out = DType::kBF16;
 };
 
-// Error bounds of y: sums as for Linear, the norm's divisor, operands that the kernel does not
-// round.
+// Error bounds of y: sums as for Linear, the norm's divisor, operands that kernels do not round.
 struct Errors {
   std::vector<double> y, sums, operands;  // [tokens, n]: y itself, and its two error bounds
 };
@@ -67,8 +66,7 @@ Errors errors_of(const FusedShape& s, const FusedLinear& args, std::vector<BF16>
   return errors;
 }
 
-// Error of a gated unit for errors of its inputs: except for ReLU^2, |act'| <= 1.2 and |act(x)| <=
-// |x|.
+// Error of a gated unit for its inputs' errors: but for ReLU^2, |act'| <= 1.2 and |act(x)| <= |x|.
 double gated_error(const Ends& e, double gate, double up, double gate_error, double up_error) {
   const bool squares = e.activation == Activation::kRelu2;
   const double size = std::fabs(gate) + gate_error;
@@ -112,8 +110,7 @@ double sum_of_row(const Image& image, const Region& squares, int64_t row) {
   return sum;
 }
 
-// Compares outputs by cell, but a row of squares by its sum: that of the squares of the adjacent
-// sums.
+// Compares outputs by cell; rows of squares by their sum: that of the squares of the adjacent sums.
 Status check_fused(const Case<FusedLinear>& c, const Image& got, double operand_epsilon) {
   for (const Region& region : c.outputs) {
     if (region.name != "squares") {
@@ -213,8 +210,7 @@ Case<FusedLinear> fused_case(const FusedShape& s, const Ends& e) {
   return c;
 }
 
-// Epilogues of a layer's products: qkv, attention output, gate and up, down, and those of single
-// families.
+// Epilogues of a layer's products: qkv, attention output, gate and up, down, single families'.
 std::vector<Ends> ends_for(const FusedShape& s, bool rounds) {
   const bool is_even = s.n % 2 == 0;
   std::vector<Ends> all = {

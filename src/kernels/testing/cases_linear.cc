@@ -1,5 +1,4 @@
-// Cases of linear: odd sizes, tails of panels and of k, all layouts and formats, batches of 1 to 70
-// rows.
+// Cases of linear: odd sizes, tails of panels and of k, all layouts and formats, 1 to 70 rows.
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -54,8 +53,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
   Image& image = result.before;
-  // NaN columns after each row of x, which a kernel must not multiply; rows stay 16-byte aligned if
-  // k allows.
+  // NaN columns behind each row of x, not to be multiplied; rows are 16-byte aligned if k allows.
   const bool scaled = x_type != DType::kBF16;
   const auto x_size = static_cast<int64_t>(size_of(x_type));
   const int64_t unit = 16 / x_size;
@@ -175,8 +173,7 @@ void add_fp8_cases(std::vector<Case<Linear>>& all) {
                             DType::kF8E4M3));
 }
 
-// i8 rows: tails of two and four columns, row counts of all kernel variants; bf16 rows with the
-// same weights.
+// i8 rows: tails of two and four columns, row counts of all kernel variants; bf16 rows likewise.
 void add_byte_cases(std::vector<Case<Linear>>& all) {
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
     for (const LinearShape& s :

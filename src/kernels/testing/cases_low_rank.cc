@@ -64,8 +64,7 @@ void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
   }
 }
 
-// Ranks differ, some modules have none, some have a gain. Sets `weights` to the number of adapter
-// weights.
+// Ranks differ, some modules have none, some a gain. Sets `weights` to the number of weights.
 std::vector<LoraMatrix> matrices_of(const LowRankShape& s, int64_t first, int64_t total,
                                     int64_t& weights) {
   std::vector<LoraMatrix> matrices;

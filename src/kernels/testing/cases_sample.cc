@@ -186,8 +186,8 @@ void break_rows(std::vector<float>& logits, int64_t rows, int64_t vocab) {
   }
 }
 
-// Fills the slots' arrays. Rows, slots and rows of logits have different numbers. With kDrafts the
-// drafts are set later.
+// Fills the slots' arrays. Rows, slots and rows of logits have different numbers. The drafts of
+// kDrafts are set later.
 void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   std::vector<SampleRow> rows;
   std::vector<SampleParams> params(static_cast<size_t>(l.slots));
@@ -254,7 +254,7 @@ void add_draft_logits(Case<Sample>& c, SampleLayout& l) {
   l.draft_logits = c.before.add(logits);
 }
 
-// Sets most drafts right, given those before. Of two after the same row one is wrong.
+// Sets most drafts right, given those before. One of two behind the same row is wrong.
 void make_drafts(Case<Sample>& c, const SampleLayout& l) {
   for (int64_t round = 0; round + 1 < kJoined; ++round) {
     Image image = c.before;

@@ -51,8 +51,7 @@ StatusOr<Image> run_case(OpenedDevice& opened, const Kernel<Op>& kernel, const C
 template <class Op>
 bool can_run(const OpenedDevice& opened, const Kernel<Op>& kernel, const Case<Op>& c,
              const Split& split) {
-  alignas(256) std::byte base[1];  // aligned as an image; the problem depends on the address in no
-                                   // other way
+  alignas(256) std::byte base[1];  // aligned as an image; the address has no other effect
   for (const auto& [begin, count] : split)
     if (!kernel.can(c.args(base, begin, count), opened.device->info())) return false;
   return true;

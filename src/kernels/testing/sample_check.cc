@@ -39,8 +39,7 @@ double top_p_of(const RowView& r) {
                           r.params.top_p_min);
 }
 
-// Compares the cumulative weight of the ids up to `token`, in sampling order, with the sample's
-// target.
+// Compares the cumulative weight of the ids up to `token`, in sampling order, with its target.
 Status check_draw(const RowView& r, int32_t token, double tolerance) {
   std::vector<int32_t> order(r.logits.size());
   std::iota(order.begin(), order.end(), 0);

@@ -16,8 +16,7 @@ using graph::Builder;
 using graph::ValueId;
 
 constexpr std::string_view kFcWeight = "fc.weight";
-constexpr std::string_view kEagleScope = "eagle.";  // prefix of the head's tensors, next to the
-                                                    // target model's
+constexpr std::string_view kEagleScope = "eagle.";  // prefix of the head's own tensors
 
 constexpr WeightRule kEagleNorms[] = {
     norm_rule("mlp.norm", "post_attention_layernorm.weight"),

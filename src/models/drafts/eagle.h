@@ -19,8 +19,7 @@ namespace nereid::models {
 // Whether `dir` has the weights of an EAGLE-1 head.
 bool has_eagle_head(const std::filesystem::path& dir);
 
-// The head for `target`: graph without weights. InvalidArgument with file, field, value and what is
-// allowed.
+// The head for `target`: graph, no weights. InvalidArgument: file, field, value, allowed values.
 StatusOr<Model> read_eagle_head(const std::filesystem::path& dir, const Model& target);
 
 // The head's weights, and `target`'s head from `target_dir`. Errors as open_checkpoint().

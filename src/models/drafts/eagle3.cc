@@ -17,8 +17,7 @@ using graph::Builder;
 using graph::ValueId;
 
 constexpr int32_t kNumLayersRead = 3;
-constexpr std::string_view kEagle3Scope = "eagle3.";  // prefix of the head's tensors, next to the
-                                                      // target model's
+constexpr std::string_view kEagle3Scope = "eagle3.";  // prefix of the head's own tensors
 constexpr std::string_view kHead = "eagle3.lm_head.weight", kTokens = "eagle3.d2t";
 
 constexpr WeightRule kModel[] = {
@@ -45,8 +44,7 @@ constexpr WeightRule kQkv[] = {
 // The layer has two names in use.
 constexpr std::string_view kLayerScopes[] = {"eagle3.midlayer.", "eagle3.layers.0."};
 
-// The target model's tensors, vocabulary maps, and the copy of the target's embedding that some
-// heads include.
+// The target's tensors, vocabulary maps, and the copy of the target's embedding in some heads.
 bool ignores_others(const Traits&, std::string_view tensor) {
   return !tensor.starts_with(kEagle3Scope) || tensor == kTokens || tensor == "eagle3.t2d" ||
          tensor == "eagle3.embed_tokens.weight";

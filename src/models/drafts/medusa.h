@@ -5,8 +5,7 @@
 //
 // Hugging Face layout: config.json with medusa_num_heads and medusa_num_layers;
 // medusa_lm_head.safetensors (or .pt) with {i}.{j}.linear.weight and .bias of block j, and
-// {i}.{blocks}.weight of the head. Each head is an engine whose embeddings are hidden states, all
-// external.
+// {i}.{blocks}.weight of the head. Each head is an engine with external embeddings: hidden states.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +22,7 @@ inline constexpr int32_t kMaxMedusaHeads = 32;
 // Whether `dir` has a config.json with medusa_num_heads.
 bool has_medusa_heads(const std::filesystem::path& dir);
 
-// config.json, checked against `target`. InvalidArgument with file, field, value and what is
-// allowed.
+// config.json, checked against `target`. InvalidArgument: file, field, value, allowed values.
 struct MedusaConfig {
   int32_t num_heads = 0;
   int32_t num_blocks = 0;  // per head

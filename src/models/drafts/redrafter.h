@@ -24,8 +24,7 @@ namespace nereid::models {
 // Whether `dir` has a config.json with exit_dim and num_draft_layers.
 bool has_redrafter(const std::filesystem::path& dir);
 
-// config.json, checked against `target`. InvalidArgument with file, field, value and what is
-// allowed.
+// config.json, checked against `target`. InvalidArgument: file, field, value, allowed values.
 struct RedrafterConfig {
   int32_t exit_dim = 0, num_blocks = 0;
   int32_t num_beams = 0, beam_length = 0;  // of drafts

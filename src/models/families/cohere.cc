@@ -1,6 +1,5 @@
 // Cohere (Command R, R7B, A): parallel layers with one LayerNorm, interleaved RoPE, scaled logits.
-// Newer models: sliding window on most layers, no RoPE on the others. R+: QK norms with weights per
-// head.
+// Newer models: sliding window on most layers, no RoPE on the others. R+: QK norms by head.
 #include "models/all.h"
 #include "models/families/llama_weights.h"
 #include "models/read_fields.h"

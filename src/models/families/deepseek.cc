@@ -1,5 +1,4 @@
-// DeepSeek-V2 and V3: MLA; mixtures of grouped experts with shared experts, behind a few dense
-// layers.
+// DeepSeek-V2 and V3: MLA; grouped experts with shared experts, behind a few dense layers.
 #include "models/all.h"
 #include "models/families/llama_weights.h"
 #include "models/families/moe_weights.h"

@@ -1,5 +1,4 @@
-// GPT-BigCode (StarCoder 1, SantaCoder): GPT-2 with one KV head and weights that are not
-// transposed.
+// GPT-BigCode (StarCoder 1, SantaCoder): GPT-2 with one KV head and untransposed weights.
 #include "models/all.h"
 #include "models/families/gpt2_weights.h"
 #include "models/read_fields.h"

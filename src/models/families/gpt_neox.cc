@@ -1,5 +1,4 @@
-// GPT-NeoX and Pythia: mostly parallel layers with two LayerNorms, QKV fused head by head, partial
-// RoPE.
+// GPT-NeoX and Pythia: mostly parallel layers, two LayerNorms, QKV fused by head, partial RoPE.
 #include "models/all.h"
 #include "models/families/llama_weights.h"
 #include "models/families/megatron_weights.h"

@@ -1,5 +1,4 @@
-// OLMo 1: LayerNorm without weights. OLMo 2 and 3: post-norms of attention and MLP, QK norms over
-// all heads.
+// OLMo 1: LayerNorm without weights. 2, 3: post-norms (attention, MLP), QK norms over all heads.
 #include "models/all.h"
 #include "models/families/llama_weights.h"
 #include "models/read_fields.h"

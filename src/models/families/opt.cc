@@ -1,5 +1,4 @@
-// OPT: LayerNorm, learned positions from the third row of their table. OPT-350M: post-norms, narrow
-// embeddings.
+// OPT: LayerNorm, learned positions from row 2 of their table. 350M: post-norms, narrow embeddings.
 #include "models/all.h"
 #include "models/families/llama_weights.h"
 #include "models/read_fields.h"

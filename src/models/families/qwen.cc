@@ -1,5 +1,4 @@
-// Qwen2, Qwen2.5 and Qwen3: Llama with QKV biases, or QK norms; optional sliding window in the
-// upper layers.
+// Qwen2, Qwen2.5 and Qwen3: Llama with QKV biases, or QK norms; optional window in upper layers.
 #include "models/all.h"
 #include "models/read_fields.h"
 

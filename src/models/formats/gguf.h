@@ -16,8 +16,7 @@ namespace nereid::models {
 // and value; Unimplemented: an unsupported architecture (lists the supported ones).
 StatusOr<json::object> read_gguf_config(const std::filesystem::path& path, GgufLayout& layout);
 
-// Replaces the weights' parts by the file's tensors. Unimplemented: a weight without a name in
-// GGUF.
+// Replaces the weights' parts by the file's tensors. Unimplemented: a weight has no GGUF name.
 Status use_gguf_tensors(graph::Graph& graph, const Traits& traits, const GgufLayout& layout);
 
 // Whether a tensor is derived from others or was read with the metadata.

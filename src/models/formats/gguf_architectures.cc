@@ -278,8 +278,7 @@ void complete_llama4(GgufFields& f) {
   if (!has_chunks)
     f.config["no_rope_layers"] = json::array(static_cast<size_t>(f.layers()), json::value(1));
 }
-// Scales missing in files of MiniCPM 1, and always in MiniCPM 3: the constants of llama.cpp's
-// graph.
+// Scales missing in files of MiniCPM 1, and always in MiniCPM 3: constants of llama.cpp.
 void set_minicpm_scales(GgufFields& f, double embedding, double depth, double base) {
   f.config["scale_emb"] = embedding;
   f.config["scale_depth"] = depth;

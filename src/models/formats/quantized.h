@@ -26,8 +26,7 @@ struct Quantization {
   bool empty() const { return method.empty(); }
 };
 
-// Settings of a model directory with this config.json. InvalidArgument with field, value and what
-// is allowed.
+// Settings of a directory with this config.json. InvalidArgument: field, value, allowed values.
 StatusOr<Quantization> read_quantization(const json::object& config,
                                          const std::filesystem::path& dir);
 

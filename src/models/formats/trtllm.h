@@ -29,21 +29,18 @@ std::string rank_file_name(int32_t rank, bool in_engine = false);
 
 bool is_trtllm_config(const json::object& config);
 
-// The architecture of a `gpt_variant`; empty: unsupported. gpt_variants(): the supported ones,
-// comma-separated.
+// The architecture of a `gpt_variant`; empty: unsupported. gpt_variants(): a comma-separated list.
 std::string_view architecture_of_gpt(std::string_view variant);
 std::string gpt_variants();
 
-// `mapping`, and the partition of the embedding. Errors have file, field, value and what is
-// allowed.
+// `mapping`, and the partition of the embedding. Errors: file, field, value, allowed values.
 StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where);
 
 // Settings of `quantization`. InvalidArgument with field, value and what is allowed.
 StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
                                                 const std::string& where);
 
-// Whether a tensor of a rank's file belongs to a quantised weight, or scales activations or the
-// cache.
+// Whether a tensor of a rank belongs to a quantised weight, or scales activations or the cache.
 bool is_quantization_part(std::string_view name);
 
 // Replaces the tensors of each quantised matrix by the matrix. `shapes`: by weight name, which may
@@ -63,7 +60,7 @@ Status complete_trtllm_config(json::object& config, const std::string& where);
 StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::string& where,
                                     const Family& family);
 
-// Whether config.json says that weights are left out (pruned): the engine is refitted later.
+// Whether the engine is pruned by its config.json: weights are left out and refitted later.
 bool is_pruned(const json::object& config);
 
 // Sets `tie_word_embeddings` by whether the last stage's file has a head.
@@ -79,8 +76,7 @@ Status check_trtllm_config(const json::object& config, const std::string& where,
 StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
                                      const Ranks& ranks);
 
-// Rows [row, row + rows) and columns [col, col + cols) of a weight [experts * n, k]; a vector is
-// one column.
+// Rows [row, row + rows), columns [col, col + cols) of a weight [experts * n, k]; vectors: k = 1.
 struct RankBlock {
   graph::WeightId weight = graph::kNone;
   int64_t row = 0, rows = 0, col = 0, cols = 0;

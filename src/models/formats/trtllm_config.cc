@@ -55,7 +55,7 @@ constexpr std::string_view kDropped[] = {"architectures",
                                          "compression_config",
                                          "eos_token_id"};
 
-// Fields that this layout has for every family. Those that a family's reader does not read are
+// Fields that this layout has for every family. The ones that a family's reader does not read are
 // checked elsewhere: check_variants(), check_trtllm_config(); biases by the tensors.
 constexpr std::string_view kOfAllFamilies[] = {"attention_bias",
                                                "mlp_bias",
@@ -119,8 +119,7 @@ void complete_experts(json::object& config) {
     set_default(config, "norm_topk_prob", *mode == json::value(1));
 }
 
-// Renames MLA fields to the families' own names. Source: DeepSeekV2Config and MoeConfig of
-// TensorRT-LLM.
+// Renames MLA fields to the families' own names. Source: DeepSeekV2Config, MoeConfig.
 Status complete_latent(json::object& config, const std::string& where, int32_t heads) {
   if (!config.contains("kv_lora_rank")) return ok();
   // The cache has one key per token.

@@ -167,8 +167,7 @@ class RankJoiner {
   std::array<const StoredTensor*, 4> parts() const {
     return {scales(), factor_of_all(), inputs(), offsets()};
   }
-  // Factor of a module's scales. SmoothQuant's plugins: fixed weight scale * input scale / result
-  // scale.
+  // Factor of a module's scales. SmoothQuant's plugins: weight scale * input scale / result scale.
   StatusOr<float> factor() const {
     if (!algorithm_.fixed) return 1.0f;
     const auto* const module = std::ranges::find_if(

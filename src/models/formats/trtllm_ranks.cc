@@ -47,8 +47,7 @@ StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where)
   ranks.moe_tp = inner.integer("moe_tp_size", -1, kMaxRanks, -1);
   ranks.moe_ep = inner.integer("moe_ep_size", -1, kMaxRanks, -1);
   inner.require("moe_cluster_size", 1);
-  const int32_t contexts = inner.integer("cp_size", 1, kMaxRanks, 1);  // context-parallel ranks
-                                                                       // share files
+  const int32_t contexts = inner.integer("cp_size", 1, kMaxRanks, 1);  // ranks that share a file
   const int64_t product = int64_t{ranks.tp} * ranks.pp * contexts;
   const int32_t world = inner.integer("world_size", 1, kMaxRanks, product);
   if (inner.status().ok() && world != product)

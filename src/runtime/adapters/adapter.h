@@ -35,11 +35,9 @@ struct Adapter {
 
 // Limits of the model and the device for adapters.
 struct AdapterBounds {
-  std::vector<io::AdapterModule> modules;  // modules of the engine; empty: the engine has no
-                                           // adapter support
+  std::vector<io::AdapterModule> modules;  // modules of the engine; empty: no adapters
   int32_t max_rank = 0;
-  std::shared_ptr<const BaseWeights> base = nullptr;  // weights of the engine; null: DoRA is
-                                                      // refused
+  std::shared_ptr<const BaseWeights> base = nullptr;  // of the engine; null: DoRA is refused
   int64_t page_numbers = 0;                           // see exec::RunnerLimits; 0: no pages
   int32_t num_pages = 0;                              // of the device
 };
@@ -49,8 +47,7 @@ StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
                                                     const AdapterBounds& bounds);
 
 // From a directory with adapter_config.json (PEFT), else in the format of hf_lora_convert.py.
-// NotFound: neither; InvalidArgument: a file is unreadable or outside the directory's root, or as
-// below.
+// NotFound: neither; InvalidArgument: a file is unreadable, outside the root, or as below.
 StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
                                                       const AdapterBounds& bounds);
 
@@ -60,14 +57,12 @@ struct PeftPrompt {
   std::vector<float> numbers;  // [rows, width], within the bounds of prompt tables
 };
 
-// From a PEFT directory; no value: another kind of adapter. InvalidArgument with file and field or
-// tensor.
+// From a PEFT directory; no value: another kind. InvalidArgument with file and field or tensor.
 StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const ReadFolder& directory);
 std::shared_ptr<const Adapter> prompt_adapter(uint64_t task_id, const PeftPrompt& prompt);
 
 // LoRA from a PEFT directory: rank and alpha with their patterns, rsLoRA, DoRA. InvalidArgument
-// with file and field or tensor: unsupported parts (biases, embeddings, modules_to_save, ...),
-// wrong shapes.
+// with file and field or tensor: parts such as biases, embeddings, modules_to_save; wrong shapes.
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds);
 

@@ -1,6 +1,5 @@
 // An adapter of every matrix of a tiny model of each family equals, up to rounding, the model with
-// merged matrices (W + B A), and bit by bit the same adapter on an engine of the model's
-// TensorRT-LLM checkpoint.
+// merged matrices (W + B A), and bit by bit the adapter on the model's TensorRT-LLM engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,8 +77,8 @@ class AdapterLayouts : public testing::TestWithParam<std::string> {
     return c;
   }
 
-  // All adaptable matrices of a layer, except routers (discontinuous) and tensors with all experts
-  // (merged_adapter_test.cc).
+  // All adaptable matrices of a layer, but routers (discontinuous) and stacked experts
+  // (merged_adapter_test.cc has these).
   void find_matrices() {
     const auto opened = kernels::open_device("cpu", {.num_threads = 1}).value();
     const auto build = build_options(model_, config(false), opened).value();

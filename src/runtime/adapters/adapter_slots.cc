@@ -106,8 +106,7 @@ std::optional<int32_t> AdapterSlots::find_gap(int32_t num_pages) const {
   return std::nullopt;
 }
 
-// Moves adapters to the front, in page order, until there is a gap or the step's limits are
-// reached.
+// Moves adapters to the front, in page order, until a gap remains or the step's limits are reached.
 void AdapterSlots::close_gaps(int32_t num_pages, exec::StepMessage& step) {
   std::vector<Slot*> held;
   for (Slot& place : places_)

@@ -1,5 +1,4 @@
-// Adapters in the format of TensorRT-LLM's hf_lora_convert.py: the tensors of a request as NumPy
-// arrays.
+// Adapters of TensorRT-LLM's hf_lora_convert.py: the tensors of a request as NumPy arrays.
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -20,8 +20,7 @@ inline constexpr int32_t kMoeHTo4H = 13, kMoe4HToH = 14, kMoeGate = 15;
 // The layer number in "model.layers.3.mlp.up_proj": 3.
 std::optional<int32_t> layer_of(std::string_view name);
 
-// TensorRT-LLM's number of io::AdapterModule::name: "model.layers.3.mlp.up_proj" is {7, 3}. No
-// value: none.
+// TensorRT-LLM's number of an AdapterModule::name: "model.layers.3.mlp.up_proj" is {7, 3}, or none.
 std::optional<LoraModuleId> lora_module_of(std::string_view name);
 
 // "attn_q", ... InvalidArgument with the reason if known: not adaptable.

@@ -170,8 +170,7 @@ class SmallAdapters {
     EXPECT_EQ(different.size(), alone_.size()) << "adapters do nothing";
   }
 
-  // Sends every `step`-th adapter of [first, last], two at a time, and after them an earlier one by
-  // id alone.
+  // Sends every `step`-th adapter of [first, last], two at a time, then an earlier one by id alone.
   void send(uint64_t first, uint64_t step, uint64_t last) {
     for (uint64_t id = first; id <= last; id += 2 * step) {
       const uint64_t other = id + step;

@@ -106,8 +106,7 @@ Status check_copy(const std::string& name, const io::StoredTensor& tensor,
       tensor.name, tensor.shape_text(), name);
 }
 
-// A row of TensorRT-LLM's two tensors: `a`, then `b` with the scale; for experts a of all, then b
-// of all.
+// A row of TensorRT-LLM's two tensors: `a`, then `b` with the scale; experts: all a, then all b.
 struct ConvertedRow {
   int32_t rank = 0;
   std::vector<std::string> names;  // of one module, or of the experts 0, 1, ...

@@ -1,8 +1,8 @@
 // Adapters of tensors that have all experts of a layer, as PEFT writes those of target_parameters:
 // under "<experts>", the first such tensor under "<experts>.base_layer". A has the experts one
-// behind the other, each rank rows; column j * experts + e of B is the j-th of expert e. Which
-// tensor is meant, and which of the two reads the input, is told by their widths. Source:
-// ParamWrapper in peft/tuners/lora/layer.py of github.com/huggingface/peft.
+// behind the other, each rank rows; column j * experts + e of B is the j-th of expert e. The widths
+// determine which tensor is meant and which of the two reads the input. Source: ParamWrapper in
+// peft/tuners/lora/layer.py of github.com/huggingface/peft.
 
 #include "runtime/adapters/peft_files.h"
 

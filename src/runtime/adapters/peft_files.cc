@@ -106,8 +106,7 @@ StatusOr<PeftConfig> read_config(const json::object& fields) {
 }
 
 // Tensor names: "base_model.model." <module> ".lora_A" [".default"] ".weight"; of an embedding
-// ".lora_embedding_A" [".default"]; ".weight": copy of a model matrix, which PEFT saves with
-// embedding adapters.
+// ".lora_embedding_A" [".default"]; ".weight": model matrix, saved with embedding adapters.
 Status sort_tensor(const io::StoredTensor& tensor, PeftFiles& files) {
   std::string_view name = tensor.name;
   for (const auto& [ending, member] :

@@ -53,8 +53,7 @@ struct PeftFiles {
   PeftConfig config;
   io::TensorFile tensors;
   std::map<std::string, PeftPair> pairs;                  // by module
-  std::map<std::string, const io::StoredTensor*> copies;  // copies of the model's matrices, by
-                                                          // module
+  std::map<std::string, const io::StoredTensor*> copies;  // the model's matrices, by module
 };
 
 // Checks everything that does not depend on a model. InvalidArgument with file and field or tensor.

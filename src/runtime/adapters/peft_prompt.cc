@@ -1,6 +1,5 @@
 // Prompt tuning and p-tuning in the format of Hugging Face PEFT: adapter_config.json and one matrix
-// (p-tuning: the encoder's output). Source: peft/utils/save_and_load.py of
-// github.com/huggingface/peft.
+// (p-tuning: the encoder's output). Source: utils/save_and_load.py of huggingface/peft.
 #include <algorithm>
 #include <cmath>
 

@@ -25,8 +25,7 @@ std::shared_ptr<const text::Tokenizer> shipped_tokenizer() {
   return tokenizer;
 }
 
-// Ids of the shipped tokenizer within the fake model's vocabulary: marks, and the letters '!' to
-// 'Z'.
+// Ids of the shipped tokenizer in the fake model's vocabulary: marks, and letters '!' to 'Z'.
 constexpr TokenId kEnd = 3;
 constexpr TokenId kFirstLetter = 6;
 constexpr TokenId letter(char c) { return kFirstLetter + (c - '!'); }
@@ -329,7 +328,7 @@ TEST(EngineGuides, OptionsThatLeaveNoTokenAreTheClientsFault) {
   EXPECT_EQ(f.executor->stats().num_numeric_failures, 0);
 }
 
-// What is in flight beside a step that fails starts over.
+// Steps in flight beside a failed step start over.
 TEST(EngineGuides, AStepThatFailsEndsItsRequestsOnly) {
   const Request r = guided("[A-F]{20}", 30), other = guided("[A-F]{9}", 30, 1);
   Fixture alone(roomy(), {}, shipped_tokenizer());

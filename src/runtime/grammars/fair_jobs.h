@@ -13,8 +13,8 @@ namespace nereid::runtime {
 
 // Start-time fair queueing (Goyal, Vin, Cheng 1996): each tenant has a line of jobs and a turn, the
 // sum of what its jobs cost, and the lowest turn is next. A tenant that comes or comes back has at
-// least the turn of the job that was taken last, so that nobody saves up turns; all begin anew when
-// no job waits. Job is a pointer; a job may stand in several lines. Not thread-safe.
+// least the turn of the job that was taken last, so that idle tenants save up no turns; all begin
+// anew when no job waits. Job is a pointer; a job may stand in several lines. Not thread-safe.
 template <class Job>
 class FairJobs {
  public:

@@ -14,8 +14,7 @@ namespace {
 constexpr int32_t kLeastForced = 2, kMostForced = 32;
 // Decay per test, and prior counts of the acceptance rate of forced tokens (9 of 10).
 constexpr double kKeptOfTests = 0.99, kPriorTested = 10, kPriorAccepted = 9;
-constexpr double kWorth = 1.05;  // required gain: tokens per second / tokens per second without
-                                 // drafts
+constexpr double kWorth = 1.05;  // required gain of tokens per second
 
 }  // namespace
 

@@ -36,15 +36,14 @@ class GrammarMasks : public StepModule {
         costs_(costs),
         worker_(std::move(made)) {}
 
-  // Before a plan: what running sequences must go on with becomes their drafts, so that one step
-  // computes it, if that pays. Other tokens may write the same text: the sampler decides, as with
-  // every draft.
+  // Before a plan: forced tokens of running sequences become their drafts, so that one step
+  // computes them, if that pays. Other tokens may write the same text: the sampler decides.
   [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
   // A row waits for a mask where it samples, of a sequence with a guide.
   void write(const sched::ScheduledRow& row, const RowMessage& to) override;
   // The masks of such rows of a launched step, when every step before it has completed. Rows that
   // need none, and those of sequences that have ended or start over by now, have none. A guide that
-  // fails leaves no token; failure() says why.
+  // fails leaves no token; failure() has the reason.
   void mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) override;
   // After `made`: the mask is there for the next row. False: its sequence has ended.
   bool resume(RequestId id) override;

@@ -1,5 +1,4 @@
-// Grammar-constrained decoding on the shipped model: every text that ended is in the grammar's
-// language.
+// Grammar-constrained decoding on the shipped model: complete texts are in the grammar's language.
 #include <gmock/gmock.h>
 
 #include <cmath>

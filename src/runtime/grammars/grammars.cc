@@ -148,8 +148,7 @@ Grammars::GrammarOr Grammars::compile(const GuidedDecoding& wanted, text::WorkLi
   return text::Grammar::of(*std::move(network), all, account_);
 }
 
-// A guide is freed on a pool thread: it takes milliseconds, and the last reference is often the
-// engine's.
+// A guide is freed on a pool thread: it takes milliseconds, and the engine may be its last user.
 std::shared_ptr<text::OutputConstraint> Grammars::new_guide() {
   {
     const std::lock_guard lock(mutex_);
@@ -273,7 +272,7 @@ void Grammars::enter(const std::shared_ptr<Job>& job) {
   wake_.notify_all();
 }
 
-// For a text of the tenant, with the caller's lock. Who is to be told that they wait no more.
+// Makes room for a text of the tenant, with the caller's lock. Returns the waiters displaced.
 StatusOr<std::vector<std::shared_ptr<Grammars::Waiter>>> Grammars::make_room(uint64_t tenant) {
   std::vector<std::shared_ptr<Waiter>> gone;
   if (queue_.size() >= kMostWaiting) drop_unwanted();

@@ -26,13 +26,12 @@
 namespace nereid::runtime {
 
 // Caches grammars by text, refusals included. Compilations of more than about a millisecond run on
-// two threads: equal texts once, few steps first, only while somebody waits. Thread-safe.
+// two threads: equal texts once, few steps first, only while a request waits. Thread-safe.
 class Grammars {
   struct Waiter;
 
  public:
-  // OK, or the error. Called on a thread of this object, which it must not block, or within
-  // start().
+  // OK, or the error. Called within start(), or on a thread of this object, which must not block.
   using Done = std::function<void(const Status&)>;
 
   // A guide, ready or being compiled; compiling stops when the last reference to the guide is gone.
@@ -120,8 +119,7 @@ class Grammars {
   const int32_t vocab_size_;
   const std::shared_ptr<text::GrammarMemory> account_ = std::make_shared<text::GrammarMemory>(0);
   const std::shared_ptr<Queue<std::unique_ptr<text::OutputConstraint>>> bin_ =
-      std::make_shared<Queue<std::unique_ptr<text::OutputConstraint>>>();  // guides to be freed by
-                                                                           // a thread
+      std::make_shared<Queue<std::unique_ptr<text::OutputConstraint>>>();  // guides to free
   std::mutex tokens_mutex_;
   std::shared_ptr<const text::TokenTrie> tokens_;
   mutable std::mutex mutex_;  // guards the following members

@@ -10,7 +10,7 @@
 
 namespace nereid::runtime {
 
-// InvalidArgument: a mark has tokens that the model does not know, or none.
+// InvalidArgument: a mark has no tokens, or tokens outside the model's vocabulary.
 StatusOr<text::ReasoningPart> reasoning_part(const ReasoningConfig& wanted,
                                              const text::Tokenizer& tokenizer, int32_t vocab_size);
 

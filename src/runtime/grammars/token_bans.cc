@@ -49,8 +49,7 @@ class BansOfSlot {
   }
   void ban_repeated(int32_t size) {
     if (size <= 0) return;
-    constexpr size_t kMostCompared = 4'000'000;  // token comparisons; beyond it the n-gram ban is
-                                                 // skipped here
+    constexpr size_t kMostCompared = 4'000'000;  // comparisons; beyond: no n-gram ban
     const auto n = static_cast<size_t>(size);
     if (history_.size() < n || (history_.size() - n + 1) * n > kMostCompared) return;
     const auto begun = history_.last(n - 1);

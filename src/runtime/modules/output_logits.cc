@@ -26,8 +26,7 @@ Status OutputLogits::completed(const LandedRow& completed, EngineUpdate& update)
   return ok();
 }
 
-// Gathers what the row knows, [num_tokens, vocab]; the update gets it when that completes the
-// prompt.
+// Gathers the row's `logits` [num_tokens, vocab]; the update gets all with the prompt's last row.
 void OutputLogits::add_prompt(const sched::ScheduledRow& row, std::span<const float> logits,
                               EngineUpdate& update) {
   const auto found = prompts_.find(row.sequence->id());
@@ -45,7 +44,7 @@ void OutputLogits::add_prompt(const sched::ScheduledRow& row, std::span<const fl
   prompts_.erase(found);
 }
 
-// Those that each drawn token was drawn from.
+// Adds the logits that each drawn token was drawn from.
 void OutputLogits::add_drawn(const LandedRow& completed, EngineUpdate& update) const {
   std::vector<float>& to = update.generation_logits;
   const auto last =

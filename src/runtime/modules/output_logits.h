@@ -28,7 +28,7 @@ class OutputLogits : public StepModule {
   void add_drawn(const LandedRow& completed, EngineUpdate& update) const;
 
   const size_t vocab_;
-  // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
+  // f32 [prompt, vocab] by sequence with return_context_logits, until the whole prompt is computed.
   absl::flat_hash_map<RequestId, std::vector<float>> prompts_;
 };
 

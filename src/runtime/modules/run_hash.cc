@@ -1,7 +1,6 @@
-// A hash of all tokens that the engine has given since its start, so that a run tells its own
-// correctness: ranks, replays and runs with other options that get the same requests in the same
-// order have the same hash. It is a sum over tokens, so it does not depend on the steps that they
-// came in. Searches (beams) are left out.
+// A hash of all tokens that the engine has given since its start, to compare runs: ranks, replays
+// and runs with other options that get the same requests in the same order have the same hash. It
+// is a sum over tokens, so it does not depend on their steps. Beam searches are left out.
 #include <vector>
 
 #include "base/check.h"
@@ -20,7 +19,7 @@ class RunHash : public StepModule {
     return ok();
   }
 
-  // News come in the order of rows, and have the drawn tokens that were kept.
+  // Updates come in the order of rows, and have the drawn tokens that were kept.
   void finished(const FinishedStep& step) override {
     auto row = rows_.begin();
     for (const EngineUpdate& update : step.update) {

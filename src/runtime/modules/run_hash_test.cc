@@ -12,7 +12,7 @@ int64_t hash_of(const ExecutorStats& stats) {
   return 0;
 }
 
-// Of six requests, of which `longer` has one token more.
+// Hash of a run of six requests, of which `longer` has one token more.
 int64_t run_hash(const exec::RunnerLimits& limits, RequestId longer = 0, bool at_once = true) {
   EngineLoop loop(limits);
   for (RequestId id = 1; id <= 6; ++id) {

@@ -41,8 +41,7 @@ struct Outbox::Client {
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // until sent
   std::vector<float> embedding;                              // until sent
   bool waits_for_scores = false;
-  std::vector<std::pair<EngineUpdate, Time>> parked;  // updates behind unfinished prompt scores,
-                                                      // oldest first
+  std::vector<std::pair<EngineUpdate, Time>> parked;  // held for prompt scores, oldest first
   int32_t num_over = 0;                               // ended sequences
   int32_t num_finals = 0;                             // responses with is_sequence_final
   bool ended = false;  // the final response was sent; updates may still arrive
@@ -160,8 +159,7 @@ void Outbox::end(Client& client, const Status& status) {
 }
 
 void Outbox::close(Client& client) {
-  client.subscription.callback = nullptr;  // the callback's captures are released before drain()
-                                           // can return
+  client.subscription.callback = nullptr;  // captures are released before drain() returns
   progress_.closed(client.subscription.logits_bytes);
 }
 

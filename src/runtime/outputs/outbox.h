@@ -26,8 +26,7 @@ struct Subscription {
   RequestId id = 0;
   ResponseCallback callback;
   bool streaming = false;
-  bool whole = false;         // streaming: each response has all tokens so far; always true for
-                              // beams
+  bool whole = false;         // streaming: responses have all tokens so far; always for beams
   bool log_probs = false;     // for the client; best_of computes them anyway
   int32_t num_sequences = 1;  // ids [id, id + num_sequences)
   int32_t num_returned = 1;   // number of best sequences, or beams, to return
@@ -43,8 +42,7 @@ struct Subscription {
 class Outbox : public NewsSink {
  public:
   // `tokenizer` may be null if no subscription has stop strings. `inbox` receives StopStringFound,
-  // and Cancel for requests that end with one of their sequences. References must outlive the
-  // outbox.
+  // and Cancel for requests that end with one of their sequences. References must outlive it.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress);
   ~Outbox() override;  // delivers what is queued, then joins
 
@@ -54,8 +52,7 @@ class Outbox : public NewsSink {
   // The scores that update of the sequence brought or will bring are done. From any thread.
   void scored(RequestId id);
 
-  // Answers all requests, also later ones, with an error; their further updates are ignored.
-  // Thread-safe.
+  // Answers all requests, also later ones, with an error; later updates are ignored. Thread-safe.
   void end_all(const Status& status);
 
   std::vector<EngineUpdate> take_list() override;

@@ -63,8 +63,7 @@ bool OutputBuilder::completes_stop_string(TokenId token) {
   return stops_.push(piece, /*final=*/false).stopped;
 }
 
-// A preempted beam search restarts and repeats itself: updates that are not longer than before are
-// skipped.
+// A preempted beam search restarts and repeats itself: updates not longer than before are skipped.
 void OutputBuilder::add_beams(std::vector<sched::BeamUpdate>& beams, bool finished) {
   size_t longest = 0;
   for (const sched::BeamUpdate& beam : beams) longest = std::max(longest, beam.tokens.size());

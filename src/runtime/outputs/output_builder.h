@@ -18,12 +18,10 @@ class OutputBuilder {
   OutputBuilder(const Subscription& subscription,
                 const std::shared_ptr<const text::Tokenizer>& tokenizer);
 
-  // Adds an update. Tokens behind a stop string's last token are dropped, and the output ends with
-  // kStopWords.
+  // Adds an update. A stop string's last token ends the output (kStopWords); the rest is dropped.
   void add(EngineUpdate& update, Time time);
 
-  // Whether there is something to stream: tokens since the last take(), or longer beams than
-  // before.
+  // Whether there is something to stream: new tokens since take(), or longer beams.
   bool grown() const { return grown_; }
   bool over() const { return reason_ != FinishReason::kNotFinished; }
   bool stopped_by_text() const { return stopped_by_text_; }

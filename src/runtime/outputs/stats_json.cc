@@ -1,5 +1,4 @@
-// Statistics as JSON with the names and order of TensorRT-LLM's serializer, which log scrapers
-// parse.
+// Statistics as JSON with the names and order of TensorRT-LLM's serializer, for log scrapers.
 #include <fmt/chrono.h>
 
 #include <chrono>

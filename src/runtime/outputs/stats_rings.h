@@ -1,5 +1,4 @@
-// Bounded queues of statistics and events from the engine to readers; the oldest entries are
-// dropped.
+// Bounded queues of statistics and events from engine to readers; the oldest entries are dropped.
 #pragma once
 
 #include <algorithm>

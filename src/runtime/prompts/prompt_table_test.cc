@@ -163,8 +163,7 @@ TEST_F(PromptTables, IdsBehindTheTableAreRefused) {
   EXPECT_THAT(run(r).status.ToString(), HasSubstr("input_token_ids[3]"));
 }
 
-// Table rows repeat in the text but are neither drafts nor part of penalties and bans; the echo has
-// them.
+// Table rows repeat in the text but are neither drafts nor in penalties or bans; the echo has them.
 TEST_F(PromptTables, GuessesAndPenaltiesDoNotKnowThem) {
   ExecutorConfig config = table_config();
   config.speculation = "ngram";

@@ -1,5 +1,4 @@
-// Every configuration field: refusals with their messages, and acceptance at the ends of the legal
-// range.
+// Every configuration field: refusals with their messages, acceptance at the ends of legal ranges.
 #include <gmock/gmock.h>
 
 #include <cmath>

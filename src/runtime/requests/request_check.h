@@ -54,8 +54,7 @@ Status check_config(const ExecutorConfig& config);
 // The same for the lookahead parameters of either.
 Status check_lookahead(const LookaheadConfig& config);
 
-// Sequences of a request, each with a queue place and an id; beams are one sequence. Precondition:
-// check_request().
+// Sequences of a checked request, each with a queue place and an id; beams are one.
 int32_t num_sequences(const Request& request);
 
 }  // namespace nereid::runtime

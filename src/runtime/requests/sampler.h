@@ -26,8 +26,7 @@ class Sampler {
 
   // Sets the sampling fields of the message row `out`, and which logits are returned: with
   // all_logits those of all positions, with generation logits those that tokens are sampled from.
-  // Adds the slot's load to `step` if needed. Rows must be added in the order in which steps are
-  // launched.
+  // Adds the slot's load to `step` if needed. Rows are added in the order of launches.
   void add(const sched::ScheduledRow& row, exec::StepRow& out, exec::StepMessage& step);
 
   // Sampled tokens of a row, none if it does not sample; valid until the next call.

@@ -13,8 +13,7 @@ namespace {
 // The first measurement of a size may include one-time work such as recording a step.
 constexpr int64_t kFewMeasured = 2;
 constexpr int64_t kForgottenAfter = 4096;  // measurements of other ranges
-constexpr double kHalvedAfter = 1024;      // all ranges: half-life of a measurement's weight, in
-                                           // measurements
+constexpr double kHalvedAfter = 1024;      // all ranges: half-life in measurements
 constexpr double kMostWeight = 64;
 constexpr double kMostOfMean = 8;  // a measurement is clipped at this multiple of the mean
 constexpr int32_t kUsesOfKnown = 256, kUsesOfUnknown = 16;
@@ -93,8 +92,7 @@ double CostTable::at(int32_t size) const {
   return last.seconds + share * (next->seconds - last.seconds);
 }
 
-// Slope from a point at <= 0.75 of the largest size, which is less sensitive to errors than the
-// last segment's.
+// Slope from a point at <= 0.75 of the largest size: less affected by errors than the last segment.
 double CostTable::beyond(double size) const {
   const Point& last = points_.back();
   double slope = 0;

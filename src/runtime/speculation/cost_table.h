@@ -36,8 +36,7 @@ class CostTable {
 
   // use(): counts a decision based on the cost of `size`. is_due(): `size` should be measured
   // again, after many uses (few, if it was never measured), until it was measured kDueAtOnce times.
-  // At most 4 of 260 decisions (one unmeasured step without overlap, three measured ones) are made
-  // to measure.
+  // At most 4 of 260 decisions (one unmeasured step without overlap, three measured) serve it.
   void use(int32_t size);
   bool is_due(int32_t size) const;
 

@@ -31,8 +31,7 @@ class DraftCache {
     sched::BlockTable table;
     std::vector<TokenId> tokens;  // tokens with keys and values
     size_t num_known = 0;         // leading tokens of `tokens` that stay
-    size_t num_missing = 0;       // skipped positions; > 0: the entry's blocks are not shared with
-                                  // other sequences
+    size_t num_missing = 0;       // skipped positions; > 0: blocks are not shared
     std::string root;             // see sched::Contents
     int32_t num_prompt = 0;
     std::vector<sched::BlockKey> keys;
@@ -42,8 +41,7 @@ class DraftCache {
   // Starts a call of the proposer; entries used in it are not evicted until the next.
   void begin_call() { ++num_calls_; }
 
-  // The entry of a sequence; a new one starts with the cached prefix of its text, last position
-  // excluded.
+  // The entry of a sequence; a new one has the cached prefix of its text but the last position.
   Entry& find(RequestId id, const Text& text);
 
   // Releases the positions behind the first `num_tokens`.

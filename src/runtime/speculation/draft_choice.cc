@@ -8,8 +8,7 @@ namespace nereid::runtime {
 namespace {
 
 constexpr double kLeastChance = 0.02;  // drafts below it are not considered
-constexpr double kWorth = 1.05;        // required gain: tokens per second / tokens per second
-                                       // without drafts
+constexpr double kWorth = 1.05;        // required gain of tokens per second
 
 }  // namespace
 

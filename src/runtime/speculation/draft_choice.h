@@ -32,8 +32,7 @@ struct NextStep {
 // A sequence that can have drafts.
 struct DraftCandidate {
   double rate = 0;  // acceptance probability of a draft after an accepted one, [0, 1)
-  // Draft tree: acceptance probability of each draft, not ascending; at least `most` entries.
-  // Empty: chain.
+  // Draft tree: acceptance probability of drafts, not ascending; >= `most` entries. Empty: chain.
   std::span<const double> chances;
   int32_t most = 0;   // maximum number of drafts
   int32_t count = 0;  // result: number of drafts
@@ -47,11 +46,10 @@ struct Expectation {
 
 // Selects the number of drafts of each candidate that maximises expected tokens per second. P(draft
 // j accepted) = rate^j, or chances[j] in a tree; the best prefix of all drafts in descending order
-// of P is taken, or none unless the gain exceeds measurement errors (kWorth). A pure function of
-// its arguments.
+// of P is taken, or none unless the gain exceeds measurement errors (kWorth). A pure function.
 class DraftChooser {
  public:
-  // Precondition: `count` = 0 in all candidates; `costs.step` knows the step without drafts.
+  // Precondition: `count` = 0 in all candidates; `costs.step` has the cost without drafts.
   Expectation choose(const SpeculationCosts& costs, const NextStep& next,
                      std::span<DraftCandidate> candidates);
 

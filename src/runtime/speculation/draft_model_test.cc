@@ -180,7 +180,7 @@ TEST_F(DraftModelTest, BlocksThatBeginAlikeAreCopiedWhereThereIsRoom) {
   EXPECT_EQ(cache.num_free_blocks(), 2);
 }
 
-// Of sequences asked about in the same call, the smallest id is evicted first.
+// The smallest id of sequences asked about in the same call is evicted first.
 TEST_F(DraftModelTest, TheOldestGivesWayThenTheFirst) {
   exec::RunnerLimits limits = roomy();
   constexpr int32_t kSequences = 24;

@@ -13,11 +13,11 @@ struct DraftTree {
   struct Node {
     int32_t parent = -1;  // an earlier node; -1: the root (the last known token)
     int32_t depth = 1;    // nodes on the path from the root, itself included
-    int32_t rank = 0;     // rank among the guesses for its position, 0 = the likeliest
+    int32_t rank = 0;     // rank among the candidates for its position, 0 = the likeliest
   };
   std::vector<Node> nodes;  // every prefix is a tree
 
-  // The likeliest guess at each depth.
+  // The likeliest candidate at each depth.
   static DraftTree chain(int32_t length);
 
   bool is_chain() const;

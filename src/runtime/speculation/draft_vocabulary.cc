@@ -7,8 +7,7 @@
 namespace nereid::runtime {
 namespace {
 
-// Replaces tokens unknown to the head in word lists: no history has it, so such a word never
-// matches.
+// Replaces tokens unknown to the head in word lists: no history has it, so the word never matches.
 constexpr TokenId kNeverThere = kUnknownToken - 1;
 
 }  // namespace

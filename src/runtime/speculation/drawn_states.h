@@ -15,8 +15,7 @@ class DrawnStates {
   // Keeps the state of a result with Proposer::States::kDrawn; `width`: numbers per state.
   void completed(const sched::ScheduledRow& row, const exec::RowResult& result, size_t width);
 
-  // Null: the kept state belongs to another token (sampled before a preemption, or not known to the
-  // host yet).
+  // Null: the kept state is another token's (sampled before a preemption, or not yet on the host).
   const std::vector<BF16>* find(const sched::Sequence& sequence) const;
 
   void forget(RequestId id) { states_.erase(id); }

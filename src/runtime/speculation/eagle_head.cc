@@ -121,8 +121,7 @@ void EagleHead::follow(std::span<const sched::Sequence* const> running) {
   for (const sched::Sequence* const sequence : running) {
     const auto waiting = waiting_.find(sequence->id());
     if (waiting == waiting_.end() || num_waiting(*waiting->second) == 0) continue;
-    // States up to the last known token are computed with drafts; drafts may not be requested for a
-    // while.
+    // States up to the last known token are computed with drafts; the next request may be late.
     const size_t count = num_waiting(*waiting->second);
     const bool is_prompt = waiting->second->first + count + 1 < sequence->tokens().size();
     if (is_prompt || (num_waiting_ > most_waiting() / 4 && count > kKeptStates))
@@ -239,8 +238,8 @@ Status EagleHead::compute(Time begin) {
   }
 }
 
-// The first step computes all new positions and yields the first guesses, each later step those of
-// the next depth. Empty ticket: done.
+// The first step computes all new positions and yields the first candidates, each later step the
+// next depth's. Empty ticket: done.
 StatusOr<exec::Ticket> EagleHead::launch() {
   step_.clear();
   cache_.add_copies(step_);

@@ -20,8 +20,7 @@
 namespace nereid::runtime {
 
 // Input of the head per position: token embedding, the target model's states and, with has_own, the
-// head's own state in a separate part; without has_own, the head's own state replaces the target
-// model's.
+// head's own state in a separate part; without has_own, it replaces the target model's.
 struct HeadInput {
   std::string_view name = "eagle";          // see Proposer
   int32_t num_external = 1;                 // target model's states per position
@@ -32,9 +31,9 @@ struct HeadInput {
 
 // A chain or tree of drafts from an EAGLE head (models/drafts/eagle.h, eagle3.h) or a similar layer
 // (models/drafts/mtp.h). The head has its own KV cache: position t has the state of position t and
-// the token behind it, and the last position yields the first guesses. Further guesses come from
-// the head's predicted states; these positions are recomputed from the target model's states after
-// the test. Branches share the blocks of their common prefix (copy on write).
+// the token behind it, and the last position yields the first candidates. Further candidates come
+// from the head's predicted states; these positions are recomputed from the target model's states
+// after the test. Branches share the blocks of their common prefix (copy on write).
 //
 // States arrive as steps land and are computed before the next plan, prompts chunk by chunk, at
 // most max_tokens of the head at a time; waiting states are bounded for all sequences together
@@ -43,13 +42,12 @@ struct HeadInput {
 // the acceptance rate. With Limits::renews_last_cached the last position of a prefix hit has a
 // state, so that nothing is missing if the head has cached the prefix too.
 //
-// The first guess behind a token is sampled with the sequence's parameters, seed and position, as
-// in DraftModel, and counts as the likeliest; the others follow by probability.
+// The first candidate behind a token is sampled with the sequence's parameters, seed and position,
+// as in DraftModel, and counts as the likeliest; the others follow by probability.
 class EagleHead : public Proposer {
  public:
   // A runner with the embeddings of `input` (each part as wide as `rows`) and at least the target
-  // model's number of rows; further rows are shared by tree branches. `vocab_size`: the target
-  // model's.
+  // model's number of rows; further rows are for tree branches. `vocab_size`: of the target.
   EagleHead(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows, TreeShape shape,
             HeadInput input, int32_t vocab_size);
 

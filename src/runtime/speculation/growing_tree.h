@@ -11,12 +11,12 @@
 
 namespace nereid::runtime {
 
-// Selection of the guesses that become drafts.
+// Selection of the candidate tokens that become drafts.
 struct TreeShape {
   DraftTree fixed;  // fixed places (e.g. a chain); without nodes: EAGLE-2
   // EAGLE-2 (Li et al. 2024, "Faster Inference of Language Models with Dynamic Draft Trees"): at
-  // each depth the `top_k` likeliest drafts (by the probability of their path) get `top_k` guesses
-  // each; the `num_drafts` likeliest guesses are tested.
+  // each depth the `top_k` likeliest drafts (by the probability of their path) get `top_k`
+  // candidates each; the `num_drafts` likeliest candidates are tested.
   int32_t top_k = 0;
   int32_t depth = 0;
   int32_t num_drafts = 0;
@@ -24,18 +24,18 @@ struct TreeShape {
   bool is_fixed() const { return !fixed.nodes.empty(); }
   bool is_chain() const { return is_fixed() && fixed.is_chain(); }
   int32_t size() const;          // maximum number of drafts
-  int32_t num_ranks() const;     // maximum number of guesses behind a draft
-  int32_t num_branches() const;  // maximum number of drafts per depth with guesses
+  int32_t num_ranks() const;     // maximum number of candidates behind a draft
+  int32_t num_branches() const;  // maximum number of drafts per depth with candidates
 };
 
-// A guess of the next token and its log-probability.
+// A candidate for the next token and its log-probability.
 struct Guess {
   TokenId token = 0;
   float log_prob = 0;
 };
 
-// Guesses of a row whose slot was loaded by add_draft_params(): the sampled token, which counts as
-// the likeliest, then the likeliest others; empty if nothing can be sampled.
+// Candidates of a row whose slot was loaded by add_draft_params(): the sampled token, which counts
+// as the likeliest, then the likeliest others; empty if nothing can be sampled.
 void find_guesses(const exec::RowResult& result, std::vector<Guess>& guesses);
 
 class GrowingTree {
@@ -46,10 +46,10 @@ class GrowingTree {
   GrowingTree(const TreeShape& shape, int32_t most, int32_t depth)
       : shape_(&shape), most_(most), depth_(depth) {}
 
-  // The guesses behind a node (first kRoot), likeliest first, distinct.
+  // The candidates behind a node (first kRoot), likeliest first, distinct.
   void add(int32_t node, std::span<const Guess> guesses);
 
-  // Ends a depth; returns the nodes of it that need guesses.
+  // Ends a depth; returns the nodes of it that need candidates.
   std::vector<int32_t> next();
 
   TokenId token(int32_t node) const { return nodes_[static_cast<size_t>(node)].token; }
@@ -57,7 +57,7 @@ class GrowingTree {
   int32_t depth(int32_t node) const;              // 1: child of the root
   std::vector<TokenId> path(int32_t node) const;  // tokens from the root to the node
 
-  // The drafts, parents before children: the places of a fixed shape that have guesses, or the
+  // The drafts, parents before children: the places of a fixed shape that have candidates, or the
   // likeliest first. `parents` stays empty for a chain.
   void answer(std::vector<TokenId>& drafts, std::vector<int32_t>& parents) const;
 

@@ -1,4 +1,4 @@
-// Selection of drafts from guesses.
+// Selection of drafts from candidate tokens.
 #include "runtime/speculation/growing_tree.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(GrowingTree, FixedPlacesAreFilledInTheirOrder) {
   EXPECT_THAT(answer_of(tree).parents, ElementsAre(-1, -1, 0, 1, 2));
 }
 
-// Node i of every answer is the same place: the answer ends at a missing guess.
+// Node i of every answer is the same place: the answer ends at a missing candidate.
 TEST(GrowingTree, AnswerEndsAtAPlaceWithoutGuess) {
   const TreeShape shape = fixed("{0}, {1}, {0, 1}, {1, 0}");
   GrowingTree tree(shape, kMany, kDeep);

@@ -1,4 +1,4 @@
-// Lookahead decoding: drafts from the target model's own parallel guesses.
+// Lookahead decoding: drafts from n-grams that the target model computes in parallel.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,11 @@ constexpr int32_t num_drafts(const LookaheadConfig& c) {
 }
 
 // Lookahead decoding (Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using
-// Lookahead Decoding"). The window has window_size columns (guesses for consecutive positions) and
+// Lookahead Decoding"). The window has window_size columns (tokens for consecutive positions) and
 // up to ngram_size - 1 rows. A token of the first row follows the tokens to its left, other tokens
 // follow the one above: the window is a draft tree whose root, the last known token, is the first
 // token of the first column. The argmax behind each column becomes the next row; each column
-// becomes an n-gram, pooled by its first token. Pooled n-grams of the last known token are drafts
-// too.
+// becomes an n-gram, pooled by its first token. The last known token's n-grams are drafts too.
 class Lookahead : public Proposer {
  public:
   // `config`: default of requests without their own. Tokens are in [0, vocab_size).
@@ -45,12 +44,11 @@ class Lookahead : public Proposer {
 
   struct State {
     LookaheadConfig config;
-    // Token -> its continuations, ngram_size - 1 tokens each, most recent first, at most
-    // verification_set_size.
+    // Token -> up to verification_set_size continuations of ngram_size - 1 tokens, newest first.
     absl::flat_hash_map<TokenId, std::vector<Tokens>> pool;
     size_t num_pooled = 0;       // known tokens whose n-grams are pooled
     std::vector<Tokens> window;  // rows; window[0][0] is the last known token
-    // Of the last answer: number of known tokens, and by column the last draft (kNoDraft: no room).
+    // The last answer: number of known tokens, and by column the last draft (kNoDraft: no room).
     size_t num_known = 0;
     std::vector<int32_t> ends;
   };

@@ -113,8 +113,7 @@ Status MedusaHeads::take(exec::Ticket& ticket, size_t head) {
   return ok();
 }
 
-// Guesses of a head for a row: the sampled token, then the likeliest others; empty if nothing can
-// be sampled.
+// Candidates of a head for a row: the sampled token, then the likeliest others; may be empty.
 void MedusaHeads::add_guesses(size_t head, size_t row, const exec::RowResult& result) {
   std::vector<TokenId>& guesses = guesses_[head][row];
   guesses.clear();
@@ -124,7 +123,7 @@ void MedusaHeads::add_guesses(size_t head, size_t row, const exec::RowResult& re
     if (top.token != guesses[0]) guesses.push_back(top.token);
 }
 
-// The tree's nodes that have guesses.
+// The tree's nodes that have candidates.
 void MedusaHeads::answer(size_t row) {
   const Row& r = rows_[row];
   for (const DraftTree::Node& node :

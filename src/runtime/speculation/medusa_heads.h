@@ -13,12 +13,12 @@
 
 namespace nereid::runtime {
 
-// Medusa-1: from the state of the last sampled token, head i guesses token i behind the known ones
+// Medusa-1: from the state of the last sampled token, head i predicts token i behind the known ones
 // (models/drafts/medusa.h). A call runs as many heads in parallel as drafts are deep, one row per
-// sequence. Drafts are the nodes of a tree: rank r at depth d is the r-th guess of head d.
+// sequence. Drafts are the nodes of a tree: rank r at depth d is the r-th candidate of head d.
 //
 // Rank 0 is sampled with the sequence's parameters, seed and position, as in DraftModel; the others
-// follow by probability. Penalties ignore the guesses of earlier heads.
+// follow by probability. Penalties ignore the tokens of earlier heads.
 class MedusaHeads : public Proposer {
  public:
   // A runner per head: no KV cache, hidden states as embeddings, the target model's vocabulary and

@@ -13,8 +13,7 @@ namespace nereid::runtime {
 
 // A bounded map: run of kRun tokens -> the token that last followed it. Texts with different roots
 // (sched::Contents::root) are separate. Set-associative with kPlaces entries per set; the least
-// recently used is replaced. Runs are compared by a 64-bit hash; a collision (2^-64) yields a wrong
-// draft.
+// recently used is replaced. Runs are compared by a 64-bit hash; a collision costs a draft.
 class NgramPool {
  public:
   static constexpr size_t kRun = 4;

@@ -15,11 +15,11 @@
 namespace nereid::runtime {
 
 // ReDrafter (models/drafts/redrafter.h): beam search with a recurrent network from the hidden state
-// of the last known token. At each depth the likeliest guesses (by path probability) are expanded,
-// one row each; the likeliest of all guesses are tested as a tree with shared prefixes.
+// of the last known token. At each depth the likeliest candidates (by path probability) are
+// expanded, one row each; the likeliest of all are tested as a tree with shared prefixes.
 //
-// The first guess behind a token is sampled with the sequence's parameters, seed and position, as
-// in DraftModel, and counts as the likeliest; the others follow by probability.
+// The first candidate behind a token is sampled with the sequence's parameters, seed and position,
+// as in DraftModel, and counts as the likeliest; the others follow by probability.
 class RecurrentDrafter : public Proposer {
  public:
   // A runner without a KV cache, with the target model's vocabulary, embeddings of width 3 * `rows`
@@ -38,7 +38,7 @@ class RecurrentDrafter : public Proposer {
   }
 
  private:
-  // A guess (at first: the root) to be expanded.
+  // A candidate (at first: the root) to be expanded.
   struct Beam {
     int32_t node = GrowingTree::kRoot;
     std::vector<BF16> own;  // state of the network before it; empty: zeros

@@ -16,7 +16,7 @@ using ::testing::SizeIs;
 const std::filesystem::path kRedrafterFolder = kTop / "tests/heads/quickstart-redrafter";
 constexpr size_t kNumBeams = 3, kBeamLength = 4;
 
-// Room for every guess of the search.
+// Room for every candidate of the search.
 ExecutorConfig beams_config() {
   ExecutorConfig config = heads_config(kRedrafterFolder);
   config.max_draft_len = 32;

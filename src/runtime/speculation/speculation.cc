@@ -20,15 +20,13 @@ constexpr double kPriorOwn = 12, kPriorProbed = 4, kPriorOverall = 4;
 constexpr double kMostCertain = 0.98;
 
 constexpr int32_t kProbeDrafts = 2;
-constexpr size_t kSilentFor = 16;  // tokens since the last test of a draft, before a sequence is
-                                   // explored
+constexpr size_t kSilentFor = 16;  // tokens without a test before exploration
 // Time between explorations = factor * extra time of the last one: initially; maximum, reached by
 // doubling while explorations change nothing.
 constexpr double kProbeEvery = 100, kProbeSeldom = 800;
 constexpr size_t kUnchosenShare = 4;  // After a choice without drafts, the next is made after
                                       // (sequences / kUnchosenShare) steps.
-constexpr double kLeastProbe = 0.1;   // minimum of an exploration's extra time, as a share of the
-                                      // step's time
+constexpr double kLeastProbe = 0.1;   // least extra time of an exploration / step time
 
 bool draws_freely(const sched::SequenceSpec& spec) {
   return spec.sampling.beam_width == 1 && !spec.has_grammar;
@@ -121,8 +119,7 @@ double Speculation::rate_of(const State& state) const {
   return std::min(rate, kMostCertain);
 }
 
-// If the device has sampled a token that the host does not know yet, the first draft is for its
-// position.
+// If the host lacks a token that the device has sampled, the first draft is for its position.
 void Speculation::answer_all() {
   const auto questions = std::span(questions_).first(num_questions_);
   for (DraftQuestion& question : questions) question.most += question.sequence->has_unknown();
@@ -148,8 +145,7 @@ void Speculation::decide() {
     if (!none_paid_) probe_every_ = kProbeEvery;
   }
   const bool is_plain = next_.num_tokens == next_.num_drawing;
-  if (is_plain && costs_.step.is_due(next_.num_tokens)) {  // a step without drafts is measured
-                                                           // again
+  if (is_plain && costs_.step.is_due(next_.num_tokens)) {  // measure it again
     for (DraftCandidate& c : candidates_) c.count = 0;
   } else if (is_plain && (probes_again_ || last_finished_ >= next_probe_)) {
     explore();
@@ -254,8 +250,7 @@ void Speculation::ask(std::span<DraftQuestion> questions) {
   }
 }
 
-// Calls with a backlog longer than a step's tokens (prompts) are not representative and not
-// measured.
+// Calls with a backlog (prompts) longer than a step's tokens are not typical and not measured.
 void Speculation::measure_proposer(std::span<const DraftQuestion> questions, double seconds) {
   propose_seconds_ += seconds;
   int32_t depth = 0, sum = 0;
@@ -291,7 +286,7 @@ void Speculation::open(const sched::SequenceSpec& spec, const Submit&) {
   states_.try_emplace(spec.id);
 }
 
-// Of the request's own drafts, which are those of the first tokens.
+// Logits of the request's own drafts, which are for the first tokens.
 void Speculation::add_draft_logits(const sched::ScheduledRow& row, const RowMessage& to) const {
   const std::span<const float> logits = payload_of(row).draft_logits;
   const auto state = states_.find(row.sequence->id());
@@ -332,7 +327,7 @@ Status Speculation::completed(const LandedRow& completed, EngineUpdate&) {
   if (completed.is_late || found == states_.end()) return ok();  // it has ended
   if (proposer_ && draws_freely(row.sequence->spec())) proposer_->completed(row, completed.result);
   if (row.num_drafts == 0 || row.sequence->spec().has_grammar)
-    return ok();  // these were no guesses
+    return ok();  // forced tokens are not counted
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_sampled());
   const size_t num_accepted = completed.result.drawn.size() - 1;

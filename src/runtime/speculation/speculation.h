@@ -43,7 +43,7 @@ class Proposer {
 
   virtual ~Proposer() = default;
 
-  // What times are measured by; it must outlive the proposer. Without a call: steady_clock().
+  // The clock of measured times; it must outlive the proposer. Without a call: steady_clock().
   void set_clock(const Clock& clock) { clock_ = &clock; }
 
   // The word of ExecutorConfig::speculation for it.
@@ -66,8 +66,7 @@ class Proposer {
   // of prompts in progress, so that they need not be kept.
   virtual void follow(std::span<const sched::Sequence* const>) {}
 
-  // Seconds of the last propose() until all first drafts were known; 0: drafts come together, or
-  // unknown.
+  // Seconds of the last propose() until all first drafts were there; 0: unknown or all at once.
   virtual double first_seconds() const { return 0; }
 
   // Drafts take almost no time: it is asked about all sequences before the choice of drafts. Other
@@ -94,7 +93,7 @@ class Proposer {
   const Clock* clock_ = &steady_clock();
 };
 
-// Asks the proposer and hands its guesses to the scheduler.
+// Asks the proposer and hands its drafts to the scheduler.
 class Speculation : public StepModule {
  public:
   struct Options {
@@ -117,8 +116,8 @@ class Speculation : public StepModule {
   // New drafts for each running sequence of which more is known than before.
   [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
 
-  // Asks for what the proposer wants to know of a row; each hidden state takes a row of the spare
-  // logits. Adds the tree of its drafts and the logits that they were drawn from.
+  // Requests the results of a row that the proposer needs; each hidden state takes a row of the
+  // spare logits. Adds the tree of its drafts and the logits that they were drawn from.
   void write(const sched::ScheduledRow& row, const RowMessage& to) override;
 
   // The drafts that accepted and one more token.
@@ -127,7 +126,7 @@ class Speculation : public StepModule {
 
   const SpeculationCosts& costs() const { return costs_; }
 
-  // What was tested since the start.
+  // Drafts tested and accepted since the start.
   void report(ExecutorStats& stats) const override;
 
  private:
@@ -172,8 +171,7 @@ class Speculation : public StepModule {
   DraftStats request_drafts_, proposer_drafts_;
   SpeculationCosts costs_;
   DraftChooser chooser_;
-  // State of one offer(): the first num_questions_ questions, each with a candidate; the rest is
-  // reused memory.
+  // State of one offer(): num_questions_ questions, with a candidate each; the rest is reused.
   std::vector<DraftQuestion> questions_;
   size_t num_questions_ = 0;
   std::vector<DraftCandidate> candidates_;

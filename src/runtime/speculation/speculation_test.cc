@@ -16,7 +16,7 @@ namespace {
 using ::testing::IsEmpty;
 
 Time g_time;              // of the tests
-Duration g_usual_time{};  // what would have gone by without noise
+Duration g_usual_time{};  // sum of pass() without noise
 struct TestClock : Clock {
   Time now() const override { return g_time; }
 } g_clock;
@@ -229,8 +229,7 @@ TEST_F(SpeculationTest, DraftsThatNowAndThenTakeLongCostWhatTheyTakeOnTheAverage
   EXPECT_GT(speed(speculation, 4000), 0.97 / 2);
 }
 
-// Noisy times of any shape: never much slower than without drafts, and close to the best fixed
-// number.
+// Noisy times of any shape: never much slower than no drafts, close to the best fixed number.
 TEST_F(SpeculationTest, NoiseCostsLittle) {
   const Cost costs[] = {[](int32_t) { return 4.0; }, [](int32_t n) { return 2 + 0.5 * n; },
                         [](int32_t n) { return 1.0 * n; },
@@ -362,8 +361,7 @@ TEST_F(SpeculationTest, WhatIsFreeIsAskedFirstAndChosenFrom) {
   EXPECT_EQ(proposer_.asked.size(), 2u);
 }
 
-// Drafts of requests and of the proposer are counted separately, tests by number of accepted
-// drafts.
+// Drafts of requests and of the proposer are counted separately, tests by accepted drafts.
 TEST_F(SpeculationTest, CountsBySourceAndLength) {
   Speculation speculation(&proposer_, {.max_drafts = 4});
   ASSERT_TRUE(sched_

@@ -72,8 +72,7 @@ struct Aids {
 
 struct Row {
   const char* name;
-  const char* base;  // row whose outcome must differ, to show that the feature had an effect; null:
-                     // none
+  const char* base;  // row whose outcome must differ; null: none
   int prompt = 0;    // index in prompts()
   std::function<void(Request&, const Aids&)> set;
   bool streams = true;  // false: best_of, and rows with a single response

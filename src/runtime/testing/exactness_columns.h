@@ -19,8 +19,7 @@ struct Numerics {
   const char* name;
   void (*set)(ExecutorConfig&);
   std::vector<int32_t> windows = {};  // window of each layer, repeated; none: the model's own
-  std::optional<kernels::WeightFormat> weights = {};  // of products; a format that no option
-                                                      // selects
+  std::optional<kernels::WeightFormat> weights = {};  // of products: formats without an option
   bool is_of_cache = false;                           // changes the contents of the KV cache
 };
 
@@ -31,7 +30,7 @@ enum class Way {
   kRounds,         // all rows twice; the second round counts
   kPrimed,         // after a request whose prompt diverges in the middle of a block
   kStreamed,       // one row after another, a response per token
-  kStreamedWhole,  // likewise, each response with all tokens so far
+  kStreamedWhole,  // one row after another, each response with all tokens so far
 };
 
 // Numerics of a column: the usual ones, also those that change the KV cache, or all. Drafts of all
@@ -45,8 +44,7 @@ struct Column {
   Way way = Way::kAlone;
   void (*set)(ExecutorConfig&, int) = nullptr;
   int argument = 0;
-  bool (*happened)(const ExecutorStats&) = nullptr;  // whether the statistics prove that the way
-                                                     // was taken
+  bool (*happened)(const ExecutorStats&) = nullptr;  // statistics prove that the way was taken
   Breadth breadth = Breadth::kUsual;
   bool in_second_process = false;              // steps are executed by another process
   bool is_speculated = false;                  // rows have drafts, about half of them wrong

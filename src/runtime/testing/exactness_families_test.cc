@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Older, Families,
                                           testing::Values(KvCacheType::kAuto),
                                           testing::Values("auto")),
                          name_of_model);
-// With drafts of its MTP layer.
+// Drafts come from the model's MTP layer.
 INSTANTIATE_TEST_SUITE_P(MultiTokenPrediction, Families,
                          testing::Combine(testing::Values("../heads/deepseek_v3-mtp"),
                                           testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),

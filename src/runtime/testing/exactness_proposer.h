@@ -12,8 +12,7 @@
 
 namespace nereid::runtime::exactness {
 
-// Drafts are a function of the known tokens. Rows with a common beginning may get each other's
-// drafts.
+// Drafts are a function of the known tokens. Rows with a common prefix may get each other's drafts.
 class RowProposer : public Proposer {
  public:
   RowProposer(std::span<const Request> requests, std::span<const Outcome> outcomes,

@@ -195,8 +195,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   numerics.set(config);
   if (column.propose) column.propose(config);
   if (column.set) column.set(config, column.argument);
-  const bool needs_less = config.kv_cache.max_attention_window > 0;  // blocks are released while it
-                                                                     // runs
+  const bool needs_less = config.kv_cache.max_attention_window > 0;  // blocks are freed meanwhile
   const bool must_happen = column.happened && !needs_less;
   ExecutorStats stats;
   // Overlap of requests depends on the machine: without it they are sent again.

@@ -52,8 +52,7 @@ TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
     EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
 }
 
-// Equal to NumPy (tests/golden/tiny_heads.py): alone, in a batch, and with a draft model without
-// adapters.
+// Equal to NumPy (tests/golden/tiny_heads.py): alone, in a batch, with a draft model (no adapter).
 TEST(GoldenLora, OneOfTheHeadEqualsNumPy) {
   constexpr uint64_t kHead = 9;
   const json::value golden = read_json_file(kTree / "tests/golden/head_adapter.json").value();

@@ -15,8 +15,7 @@
 
 namespace nereid::runtime {
 
-// Writes an engine of `model` with window windows[i % size] in layer i (0 = full attention) into
-// config.cache_dir.
+// Writes an engine of `model` to config.cache_dir; layer i has windows[i % size] (0 = full).
 inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path& model,
                                                     const ExecutorConfig& config,
                                                     const std::vector<int32_t>& windows) {

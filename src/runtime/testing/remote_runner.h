@@ -27,8 +27,8 @@ namespace nereid::runtime {
 
 class RemoteRunner : public exec::Runner {
  public:
-  // `local`: a runner of the same engine with the same properties. With overlap four steps are in
-  // flight. Needs the program step_executor in the same directory.
+  // `local`: a runner of the same engine with the same properties. Four steps are in flight with
+  // overlap. Needs the program step_executor in the same directory.
   RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine,
                const ExecutorConfig& config)
       : limits_(deep(local.limits())),

@@ -143,7 +143,7 @@ TEST(Grammar, TextsOfAListMayBeginAlike) {
                {"ac", "abab", "abcc"});
 }
 
-// What stands in many places has one rule where its copies would need many edges.
+// A repeated expression has one rule where its copies would need many edges.
 TEST(Grammar, ExpressionsThatMayShareHaveOneRule) {
   const ExprPtr letter = one_of(CharSet::all()), word = sequence({letter, letter});
   for (const auto& [part, count, is_shared] :

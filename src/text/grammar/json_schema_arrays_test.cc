@@ -28,8 +28,7 @@ TEST(JsonSchemaArrays, ElementsDifferOrAreThere) {
       {R"x({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true})x",
        {"[]", "[\"a\"]", "[1, \"b\",\"a\"]"},
        {"[\"a\",\"a\"]", "[1,1]"}},
-      // Elements of many values that must differ: each is of another kind than those
-      // before it.
+      // Elements of many values that must differ: each is of another kind than those before.
       {R"x({"type": "array", "items": {"type": "string"}, "uniqueItems": true})x",
        {"[]", R"(["alpha"])", R"(["zeta","alpha","mu"])"},
        {R"(["a","a"])", R"(["ab","a"])", "[1]"}},

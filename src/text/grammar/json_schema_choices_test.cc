@@ -109,7 +109,7 @@ TEST(JsonSchemaChoices, OneOfAndNot) {
       {R"x({"type": "object", "additionalProperties": {"type": "integer"}, "allOf": [{"not": {"propertyNames": {"pattern": "^a"}}}, {"not": {"propertyNames": {"pattern": "^b"}}}]})x",
        {R"({"x":1})", R"({"c":1,"x":1})"},
        {"{}", R"({"a":1})", R"({"b":1,"ba":1})", R"({"x":"1"})"}},
-      // Of other values.
+      // Negations of conditions on other values.
       {R"x({"type": "integer", "not": {"if": {"minimum": 5}, "then": {"maximum": 10}, "else": {"const": 0}}})x",
        {"11", "4", "-3"},
        {"5", "10", "0"}},
@@ -165,7 +165,7 @@ TEST(JsonSchemaChoices, Conditions) {
       {R"x({"type": "object", "dependentRequired": {"a": ["b"]}})x",
        {"{}", R"({"c":1})", R"({"a":1,"b":1})"},
        {R"({"a":1})", R"({"c":1,"a":1})"}},
-      // What "properties" forbids depends on nothing.
+      // Members that "properties" forbids: no dependency allows them.
       {R"x({"type": "object", "properties": {"b": {}}, "additionalProperties": false, "dependentRequired": {"a": ["c"]}})x",
        {"{}", R"({"b":1})"},
        {R"({"a":1})", R"({"c":1})"}},

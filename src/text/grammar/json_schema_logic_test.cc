@@ -87,7 +87,7 @@ size_t count_of(const Parts& parts) {
   return parts.size() - static_cast<size_t>(std::ranges::count(parts, ""));
 }
 
-// Of members a, b and c.
+// Atoms about members a, b and c.
 const std::vector<Atom>& object_atoms() {
   static const std::vector<Atom> all = {
       {R"({"required": ["a"]})", [](const Parts& p) { return !p[0].empty(); }},
@@ -140,7 +140,7 @@ TEST(JsonSchemaLogic, CombinationsOfObjects) {
   EXPECT_EQ(allowed.num_without, 0);
 }
 
-// Of up to three elements.
+// Atoms about up to three elements.
 const std::vector<Atom>& array_atoms() {
   static const auto all_numbers = [](const Parts& p) { return std::ranges::all_of(p, is_number); };
   static const auto count_numbers = [](const Parts& p) {
@@ -185,7 +185,7 @@ TEST(JsonSchemaLogic, CombinationsOfArrays) {
   EXPECT_LE(allowed.num_without, 48);
 }
 
-// Of one value.
+// Atoms about one value.
 const std::vector<Atom>& scalar_atoms() {
   static const auto number = [](const Parts& p) { return p[0][0] != '"' && p[0][0] != 'n'; };
   static const auto value_of = [](const Parts& p) { return std::stod(p[0]); };

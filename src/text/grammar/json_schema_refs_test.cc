@@ -70,8 +70,7 @@ TEST(JsonSchemaRefs, LeadWithinTheSchema) {
       {R"x({"$defs": {"a": {"$id": "twice", "type": "integer"}, "b": {"$id": "twice", "type": "string"}}, "$ref": "twice"})x",
        {"1"},
        {"\"a\""}},
-      // A pointer into a schema with an address of its own, or into the whole where nothing is
-      // there.
+      // A pointer into a schema with an address of its own, or, if absent there, into the whole.
       {R"x({"$id": "http://x/r", "$defs": {"p": {"$id": "part", "$defs": {"n": {"type": "null"}}, "type": "array", "items": {"$ref": "#/$defs/n"}}}, "$ref": "part"})x",
        {"[null]"},
        {"[1]"}},
@@ -88,7 +87,7 @@ TEST(JsonSchemaRefs, LeadWithinTheSchema) {
       {R"x({"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://x/r", "type": "object", "properties": {"id": {"type": "string"}, "$id": {"type": "integer"}}, "required": ["id"], "additionalProperties": false})x",
        {R"({"id":"a"})", R"({"id":"a","$id":1})"},
        {"{}", R"({"id":1})"}},
-      // What never ends is not begun.
+      // A value that never ends is not begun.
       {R"x({"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#/anyOf/0"}}, "required": ["a"]}, {"type": "null"}, {"type": "array", "items": {"$ref": "#/anyOf/0"}}]})x",
        {"null", "[]"},
        {"{", "[{", "1"}},

@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 TEST(JsonSchemaStrings, PatternsFormatsLengths) {
   expect_schemas({
-      // What needs more states with all lengths has shorter texts.
+      // A format that needs too many states for all lengths allows shorter texts only.
       {R"x({"type": "string", "format": "email", "maxLength": 1024})x",
        {"\"ab@c.de\""},
        {"\"ab\""}},
@@ -40,7 +40,7 @@ TEST(JsonSchemaStrings, PatternsFormatsLengths) {
       {R"x({"patternProperties": {"(^x$|^y)": {"type": "null"}}, "additionalProperties": false, "type": "object"})x",
        {R"({"x":null})", R"({"yz":null})"},
        {R"({"xy":null})", R"({"x":1})"}},
-      // Formats: one that is not known says nothing.
+      // Formats: an unknown one has no effect.
       {R"x({"type": "string", "format": "color"})x", {"\"red\""}, {"1"}},
       {R"x({"type": "string", "format": "regex"})x",
        {"\"^(ab|c)*[a-z]+\\\\d$\"", "\"\""},

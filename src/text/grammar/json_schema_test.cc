@@ -253,7 +253,7 @@ TEST(JsonSchema, ErrorsBeginWithThePointer) {
     EXPECT_THAT(refusal(GrammarKind::kJsonSchema, schema), HasSubstr(error)) << schema;
 }
 
-// What would double with each of these is counted.
+// Work that doubles with each of these counts against the limit.
 TEST(JsonSchema, RefusesWhatTakesTooLong) {
   std::string choices;
   for (int i = 0; i < 20; ++i)

@@ -35,7 +35,7 @@ class Tokenizer {
  public:
   // Longest text that encode() takes, in bytes.
   static constexpr size_t kMaxTextBytes = size_t{1} << 28;
-  // What encode() takes for each byte of a text while it runs, its ids included, at most.
+  // Most memory of encode() per byte of a text while it runs, its ids included.
   static constexpr size_t kScratchPerByte = 64;
 
   // `path` is a file, or a model directory that is searched, in this order, for: tokenizer.json;

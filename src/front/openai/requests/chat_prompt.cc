@@ -85,7 +85,7 @@ std::optional<ApiError> check_roles(const json::object& context, const Render& r
   return std::nullopt;
 }
 
-// With the model's special tokens as variables.
+// Renders with the model's special tokens as variables.
 StatusOr<std::string> render_with(const LanguageModel& model, const std::string& source,
                                   json::object context, const text::jinja::Limits& limits) {
   ASSIGN_OR_RETURN(const auto own, text::ChatTemplate::parse(source));

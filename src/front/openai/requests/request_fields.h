@@ -32,7 +32,7 @@ Parsed<Request> parse_fields(std::string_view body, json::storage_ptr memory,
   return out;
 }
 
-// The fields that `read` knows, where the request is `object`.
+// The fields that `read` uses, where the request is `object`.
 template <class Request>
 FieldUses uses_of(Request (*read)(Fields&), const json::object& object = {}) {
   Fields fields(object);

@@ -101,8 +101,7 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
   }
 }
 
-// One warp: keys [first, first + 16 * kSlices) of the range, whose lines start at `keys` and
-// `values`.
+// One warp: keys [first, first + 16 * kSlices) of the range, with lines at `keys` and `values`.
 template <class Cache, int kDim>
 __device__ void attend_keys(const AttentionParams& p, const KeyRange& range, const uint8_t* queries,
                             const QueryLimits (&limits)[kTiles<kDim>][2], int first,

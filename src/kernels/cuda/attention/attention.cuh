@@ -53,8 +53,7 @@ struct AttentionParams {
   bool heads_first;  // grid order: the blocks of all KV heads of a token tile are adjacent
   // Few tokens: keys per block, query vectors per partial result.
   int chunk_keys, part_vectors;
-  int plain_chunks;    // attention_plain.cu: max chunks of a token's keys; 0: one block has all
-                       // keys
+  int plain_chunks;    // attention_plain.cu: max chunks of a token's keys; 0: one block
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
   float2* part_sums;   // [..., part_vectors]: running maximum, sum of weights
   int32_t* counters;   // [row, head block], initially 0
@@ -233,8 +232,7 @@ inline __device__ bool lets_see(const AttentionParams& p, int key, int query) {
   return key > query - p.window && (p.chunk == 0 || key >= query - query % p.chunk);
 }
 
-// The keys visible to the queries of a tile, indexed without the gap between the window's sinks and
-// the window.
+// The keys visible to the queries of a tile, indexed without the gap between sinks and window.
 struct KeyRange {
   int sink, begin, count;
   __device__ int position(int key) const { return key < sink ? key : key - sink + begin; }

@@ -67,7 +67,7 @@ inline __device__ Part part_of(const AttentionParams& p, const Slots& slots, int
 // The stages of tiles in shared memory.
 struct Stages {
   uint8_t* tiles;  // keys, then values
-  float* scales;   // likewise
+  float* scales;   // of keys, then of values
   uint64_t* full;
   uint64_t* empty;
   int count;

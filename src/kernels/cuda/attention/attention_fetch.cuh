@@ -56,8 +56,7 @@ struct TileRing {
   uint64_t* full;
   uint64_t* empty;
   float (*scales)[kKeys];  // of 8-bit keys, by stage
-  uint64_t* landed;        // barrier: the last tile's values have arrived and masked lines can be
-                           // cleared
+  uint64_t* landed;        // barrier: the last tile's values have arrived
   int stage = 0;
   uint32_t parity = 0;
 

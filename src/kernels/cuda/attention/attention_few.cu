@@ -28,8 +28,7 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
          !has_tree(p, tile.row);
 }
 
-// score() of attention_products.cuh with kExact, f8e4m3 keys, queries in the order of
-// place_of_f8().
+// score() of attention_products.cuh with kExact, f8e4m3 keys, queries in place_of_f8()'s order.
 template <int kDim>
 __device__ void score_f8(const uint8_t* high, const uint8_t* low, const uint8_t* keys,
                          float (&scores)[2][4]) {

@@ -199,8 +199,7 @@ struct Group {
     keys.step();
   }
   __device__ void finish_values(TileRing& values) {
-    // Never true: the store keeps the compiler from moving the wait before the processing of the
-    // scores.
+    // Never true: the store keeps the compiler from moving the wait before the scores' processing.
     if (base[0] == INFINITY) *queries = 0;
     wait_for_products<0>();
     hold(value);

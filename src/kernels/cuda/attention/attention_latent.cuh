@@ -74,8 +74,7 @@ inline __device__ void load_columns(const AttentionParams& p, const float* head,
 }
 
 // Loads queries with kThreads threads, one warp per vector, scaled for a base-2 softmax, rounded to
-// bf16; zeros past the tile's vectors. place(m, c): destination of columns [c, c + 8) of query
-// vector m.
+// bf16; zeros past the tile's. place(m, c): destination of columns [c, c + 8) of vector m.
 template <int kVectors, int kThreads, class Place>
 __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, Place place) {
   const float factor = p.scale * kLog2E;

@@ -2,8 +2,7 @@
 // block has 64 query vectors. Four producer warps load keys in steps of 64; two consumer groups of
 // four warps each compute all scores and sum one half of the value columns: no exchange between
 // groups, and one may multiply during the other's softmax. TMA loads whole blocks of a bf16 cache.
-// Keys of 8-bit caches are converted to bf16 on load; their scales are applied to scores and
-// weights.
+// Keys of 8-bit caches are converted to bf16 on load; their scales multiply scores and weights.
 #include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/attention/attention_products.cuh"
@@ -151,8 +150,7 @@ struct Group {
     hold(scores);
   }
 
-  // Converts the scores of the step at key `first` to weights and rescales the earlier sums to the
-  // new maximum.
+  // Converts the scores of the step at key `first` to weights and rescales earlier sums.
   __device__ void weigh(int first, int stage, float (&scores)[kKeys / 8][4]) {
     const int column = 2 * (static_cast<int>(threadIdx.x) % 4);
     const float* const scales = memory.scales[stage] + column;
@@ -234,8 +232,7 @@ struct Group {
   }
 };
 
-// Query vector m of the tile, the group's columns: the result if the block has all keys, else a
-// partial result.
+// Query vector m of the tile, the group's columns: a partial result unless the block has all keys.
 template <class Cache>
 __device__ void write_columns(const AttentionParams& p, const LatentWork& work,
                               const Group<Cache>& group, int m, int h, float sum) {

@@ -17,8 +17,7 @@ cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chu
 bool takes_single_tokens(const AttentionParams& p, DType cache, int sm);
 cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaStream_t stream);
 // Same for rows of one token in steps of few rows, by clusters. cluster_size(): blocks per cluster,
-// 0 if another kernel is faster; `keys`: max per row; `takes_single`: launch_single_tokens()
-// supports them.
+// 0 if another kernel is faster; `keys`: max per row; `takes_single`: of takes_single_tokens().
 int cluster_size(const AttentionParams& p, DType cache, int64_t keys, bool takes_single, int sm,
                  int num_units);
 cudaError_t launch_clusters(const AttentionParams& p, DType cache, int cluster,
@@ -27,8 +26,7 @@ cudaError_t launch_clusters(const AttentionParams& p, DType cache, int cluster,
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
                                cudaStream_t stream);
 
-// Before launch_many_hopper(), if takes_vectors(): stores of attention.cu in units of 16 bytes, and
-// AttentionParams::wide.
+// Before launch_many_hopper(), if takes_vectors(): attention.cu's stores by 16 bytes; fills p.wide.
 bool takes_vectors(const AttentionParams& p);
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream);

@@ -90,8 +90,7 @@ template <int kDim>
 __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
                             int64_t group) {
   constexpr int kLanes = kDim <= 2 * kWarp ? kWarp / 2 : kWarp;  // per vector
-  constexpr int kSets = kWarp / kLanes;  // of parts, one per lane, whose factors are computed
-                                         // together
+  constexpr int kSets = kWarp / kLanes;  // sets of parts, one per lane, computed together
   constexpr int kAhead = 8;              // parts loaded together
   const int64_t first = group * gridDim.x * p.part_vectors;
   const int lane = threadIdx.x % kLanes;
@@ -164,8 +163,7 @@ __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int
   }
 }
 
-// Result of a block's merged state: written directly if there is one part, else by the block that
-// ends last.
+// Merged result of a block: written directly if it is the only part, else by the last block.
 template <int kDim>
 __device__ void finish(const AttentionParams& p, const QueryTile& tile, int num_parts,
                        const float* values, const float* largest, const float* sums, int* arrived) {

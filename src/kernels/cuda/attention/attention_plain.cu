@@ -15,7 +15,7 @@ constexpr int kColumns = kMaxPlainDim / kAttentionThreads;  // of a value, per t
 constexpr int kSharing = 4;                                 // heads per block, else 1
 static_assert(kKeys == kWarp && kPlainChunkKeys % kKeys == 0 && kSharing <= kAttentionWarps);
 
-// Of one head: a thread's columns of the sum of values with weights 2^(score - largest).
+// A thread's columns of one head: the sum of values with weights 2^(score - largest).
 struct Part {
   float largest = -INFINITY, sum = 0, values[kColumns] = {};
 };

@@ -61,8 +61,7 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
 }
 
 // Loads one line of a cache as `part`-th of `parts` threads: bf16 to its destination, other types
-// unconverted; zeros past the head's columns or without `valid`. kOnce: no other block reads it in
-// this step.
+// unconverted; zeros past the head's columns or if not `valid`. kOnce: no other block reads it.
 template <class Cache, int kDim, bool kOnce = false>
 __device__ void fetch_line(const AttentionParams& p, const void* cache, int64_t first, bool valid,
                            int part, int parts, uint8_t* line) {
@@ -126,8 +125,7 @@ struct WarpState {
 };
 
 // Scores of 16 * kSlices keys: register r of scores[t][s] is vector lane / 4 + 8 (r / 2) of tile t,
-// key 8 s + 2 (lane % 4) + r % 2. `high`, `low`: the warp's first query line; `keys`: the first key
-// line.
+// key 8 s + 2 (lane % 4) + r % 2. `high`, `low`: first query line; `keys`: first key line.
 template <int kTiles, int kSlices, int kDim, bool kExact>
 __device__ void score(const uint8_t* high, const uint8_t* low, const uint8_t* keys,
                       float (&scores)[kTiles][2 * kSlices][4]) {
@@ -139,8 +137,7 @@ __device__ void score(const uint8_t* high, const uint8_t* low, const uint8_t* ke
     for (int s = 0; s < 2 * kSlices; ++s)
 #pragma unroll
       for (int r = 0; r < 4; ++r) scores[t][s][r] = 0;
-  float lower[kExact ? kTiles : 1][2 * kSlices][4] = {};  // separate sums: shorter dependency
-                                                          // chains
+  float lower[kExact ? kTiles : 1][2 * kSlices][4] = {};  // own sums: shorter chains
   // Queries: rows, then columns; keys: columns, then rows.
   const int query_offset = lane % 16 * kPitch + lane / 16 * 16;
   const uint32_t high_at = shared_address(high) + query_offset;

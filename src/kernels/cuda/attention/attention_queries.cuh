@@ -8,8 +8,7 @@ namespace nereid::kernels::cuda {
 
 #if defined(NEREID_HOPPER)
 
-// Copies a group's queries, which the previous kernel wrote to the locations of the results, to a
-// swizzled matrix.
+// Copies a group's queries, which the previous kernel wrote where results go, to a swizzled matrix.
 template <int kDim>
 __device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, int first_vector,
                               uint8_t* queries) {

@@ -40,8 +40,7 @@ __device__ Found find(const AttentionParams& p, const QueryTile& tile, const Key
   return found;
 }
 
-// Loads the lines of 16 keys or values, `count` of which exist; lane i % 16 has the place of the
-// i-th.
+// Loads the lines of 16 keys or values, `count` of which exist; lane i % 16 has the i-th place.
 template <class Cache, int kDim>
 __device__ void fetch(const AttentionParams& p, const void* cache, const CellIndex& place,
                       int count, uint8_t* lines) {
