@@ -73,7 +73,7 @@ gpu-test:
 format:
 	tools/check_format.sh --fix
 
-# What is written from the declarations of options.
+# Writes docs/options.md and the parameters of the config.pbtxt template from the declarations of options.
 options: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target backend_parameters_test cli_test
 	NEREID_WRITE_DOCS=1 $(BUILD)/bin/backend_parameters_test --gtest_filter='Parameters.TemplateOf*'

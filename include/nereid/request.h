@@ -198,7 +198,7 @@ struct Request {
   // Time from enqueue(), waiting included, after which the request ends with kTimedOut. valid: > 0
   std::optional<std::chrono::milliseconds> allotted_time;
   std::optional<uint64_t> client_id;  // echoed in responses
-  // Whose request it is, by any number: tenants take turns where requests wait to be prepared.
+  // Id of the client of the request, 0 = unknown; grammars are compiled by turns of tenants.
   uint64_t tenant = 0;
   std::optional<KvCacheRetentionConfig> kv_cache_retention;
   std::string cache_salt;  // prefixes are shared only among equal salts; at most 256 bytes

@@ -16,12 +16,12 @@ extern "C" {
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
-/* Whose request it is, by any number (0: nobody's in particular): tenants take turns where requests
- * wait to be prepared. The steps of an ensemble have their request's. To be set before the request
- * is sent. */
+/* Sets the tenant of a request: any id of the client that it belongs to, 0 = unknown. Grammars are
+ * compiled by turns of tenants. The steps of an ensemble get their request's tenant. Set before the
+ * request is sent. */
 __attribute__((visibility("default"))) void NEREID_ServerSetTenant(
     TRITONSERVER_InferenceRequest* request, uint64_t tenant);
-/* For backends: of a request that they have. */
+/* The tenant of a request that a backend executes. */
 struct TRITONBACKEND_Request;
 __attribute__((visibility("default"))) uint64_t NEREID_ServerTenant(
     struct TRITONBACKEND_Request* request);

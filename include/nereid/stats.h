@@ -67,8 +67,8 @@ struct ExecutorStats {
   // Since start; prompt tokens computed, cached ones excluded.
   int64_t prompt_tokens = 0, generated_tokens = 0;
   int64_t num_drafts = 0, num_accepted_drafts = 0;  // draft tokens tested, and accepted
-  // The same by source: drafts of requests, and of the proposer, whose kind is a word of
-  // ExecutorConfig::speculation, "" = none.
+  // Draft tokens tested and accepted, by source: requests, and the proposer. `proposer` is a word
+  // of ExecutorConfig::speculation, "" = none.
   DraftStats request_drafts, proposer_drafts;
   std::string_view proposer;
   int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;

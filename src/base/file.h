@@ -47,7 +47,7 @@ class OpenFile {
 // A folder that files are read from.
 class ReadFolder {
  public:
-  // With `root`, files outside it are refused (see OpenFile::open_below).
+  // Files outside of a non-empty `root` are refused (see OpenFile::open_below).
   ReadFolder(std::filesystem::path path, std::filesystem::path root = {})
       : path_(std::move(path)), root_(std::move(root)) {}
 

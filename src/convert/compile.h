@@ -44,7 +44,7 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
                                  const CompileOptions& options = {});
 
-// The same for a model already read, with options.max_positions applied.
+// Compiles a model already read with options.max_positions applied.
 StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& registry,
                                  const DeviceInfo& device, const CompileOptions& options);
 

@@ -60,7 +60,7 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
                                               const BuildOptions& options = {},
                                               BuildReport* report = nullptr);
 
-// The same for a compiled model; `checkpoint`: null = random weights.
+// ensure_engine() for a compiled model; `checkpoint`: null = random weights.
 StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
                                               const kernels::Registry& registry, Compiled compiled,
                                               const io::Checkpoint* checkpoint,

@@ -167,7 +167,7 @@ StatusOr<std::vector<int32_t>> DraftLoop::tokens_of(const std::vector<Output>& o
   return std::vector<int32_t>(ids.begin() + static_cast<ptrdiff_t>(begin), ids.begin() + length);
 }
 
-// With logits both models ban end ids at the same places, so a draft ends where these are allowed.
+// Drafts with logits end where end ids become allowed: both models ban them at the same positions.
 int32_t DraftLoop::draft_length() const {
   const int32_t most = std::min(draft_options_.num_drafts, num_left() - 1);
   return draft_options_.with_logits && min_left() > 0 ? std::min(most, min_left()) : most;

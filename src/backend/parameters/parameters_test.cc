@@ -99,8 +99,9 @@ TEST(Parameters, TemplatesHaveExactlyThese) {
   }
 }
 
-constexpr std::string_view kBegin = "# What follows is written by parameters_test (HACKING.md).\n";
-constexpr std::string_view kEnd = "# End of what parameters_test writes.\n";
+constexpr std::string_view kBegin =
+    "# The parameters below are written by parameters_test (HACKING.md).\n";
+constexpr std::string_view kEnd = "# End of the parameters that parameters_test writes.\n";
 
 // A comment of lines of at most 120 characters.
 std::string comment(std::string_view text) {
