@@ -1,6 +1,7 @@
 #include "text/grammar/expr.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -76,6 +77,51 @@ class Raised {
 };
 
 }  // namespace
+
+struct ExprNumbers::Tables {
+  // Expressions with several owners. The table keeps them, so that no other one gets their address.
+  absl::flat_hash_map<ExprPtr, int32_t> by_pointer;
+  absl::flat_hash_map<std::string, int32_t> by_text;
+  std::vector<int32_t> by_call;  // by called rule; kNoNumber: not numbered yet
+  int32_t next = 0;
+  int64_t num_seen = 0;
+};
+
+ExprNumbers::ExprNumbers() : tables_(std::make_unique<Tables>()) {}
+ExprNumbers::~ExprNumbers() = default;
+int64_t ExprNumbers::num_seen() const { return tables_->num_seen; }
+
+int32_t ExprNumbers::of(const ExprPtr& expr) {
+  constexpr int32_t kNoNumber = -1;
+  Tables& t = *tables_;
+  ++t.num_seen;
+  if (expr->kind == Expr::Kind::kRule) {
+    const auto rule = static_cast<size_t>(expr->rule);
+    if (rule >= t.by_call.size()) t.by_call.resize(2 * rule + 1, kNoNumber);
+    if (t.by_call[rule] == kNoNumber) t.by_call[rule] = t.next++;
+    return t.by_call[rule];
+  }
+  const bool has_owners = expr.use_count() > 1;
+  if (has_owners)
+    if (const auto found = t.by_pointer.find(expr); found != t.by_pointer.end())
+      return found->second;
+  std::string text;
+  const auto add = [&](int32_t value) {
+    text.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  text.reserve(expr->bytes.size() + sizeof(int32_t) * (4 + expr->parts.size()));
+  for (const int32_t value : {static_cast<int32_t>(expr->kind), expr->least, expr->most,
+                              static_cast<int32_t>(expr->assertion)})
+    add(value);
+  for (const auto& [first, last] : expr->chars.ranges())
+    add(static_cast<int32_t>(first)), add(static_cast<int32_t>(last));
+  for (const ExprPtr& part : expr->parts) add(of(part));
+  text += expr->bytes;
+  const auto [found, is_new] = t.by_text.try_emplace(std::move(text), t.next);
+  t.next += is_new;
+  if (has_owners) t.by_pointer[expr] = found->second;
+  return found->second;
+}
 
 int32_t append_rules(Rules& rules, const Rules& others) {
   const auto first = static_cast<int32_t>(rules.size());

@@ -95,6 +95,20 @@ inline ExprPtr asserted(Assertion assertion) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kAssertion, .assertion = assertion});
 }
 
+// Numbers of expressions; equal expressions have the same number. Two calls are equal if they call
+// one rule.
+class ExprNumbers {
+ public:
+  ExprNumbers();
+  ~ExprNumbers();
+  int32_t of(const ExprPtr& expr);
+  int64_t num_seen() const;  // expressions that were compared, so the work done
+
+ private:
+  struct Tables;
+  const std::unique_ptr<Tables> tables_;
+};
+
 // Appends the rules of another grammar; returns the number of its first one.
 int32_t append_rules(Rules& rules, const Rules& others);
 

@@ -83,6 +83,20 @@ bool may_stop(const Edge& low, const Edge& high) {
   return above && below;
 }
 
+// Digits of a fraction above zero: zeros, a digit that is none, any digits. The first digit that is
+// no zero decides, so that an automaton of it has few states.
+ExprPtr above_zero(bool few) {
+  if (!few)
+    return sequence({repeat(digit('0', '0'), 0, kMaxJsonDigits / 2), digit('1', '9'),
+                     digits(0, kMaxJsonDigits)});
+  constexpr int32_t kMostZeros = 2, kMostDigits = 6;
+  std::vector<ExprPtr> ways;
+  for (int32_t zeros = 0; zeros <= kMostZeros; ++zeros)
+    ways.push_back(sequence({repeat(digit('0', '0'), zeros, zeros), digit('1', '9'),
+                             digits(0, kMostDigits - 1 - zeros)}));
+  return choice(std::move(ways));
+}
+
 ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some);
 
 // Adds the alternatives for one digit and the digits behind it.
@@ -116,11 +130,7 @@ ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some) {
   const int32_t least = some ? 1 : 0;
   const bool free_low = !low.digits || (low.digits->empty() && !low.strict);
   if (free_low && !high.digits) return digits(least, kMaxJsonDigits);
-  if (!free_low && low.digits->empty() && !high.digits && low.few)
-    return sequence({digits(0, 2), digit('1', '9'), digits(0, 3)});
-  if (!free_low && low.digits->empty() && !high.digits)  // above zero
-    return sequence(
-        {digits(0, kMaxJsonDigits / 2), digit('1', '9'), digits(0, kMaxJsonDigits / 2 - 1)});
+  if (!free_low && low.digits->empty() && !high.digits) return above_zero(low.few);
   if (high.digits && high.digits->empty()) {
     if (high.strict || !free_low) return nullptr;
     return repeat(digit('0', '0'), least, kMaxJsonDigits);

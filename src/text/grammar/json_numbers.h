@@ -11,7 +11,8 @@
 
 namespace nereid::text {
 
-// Largest numbers of digits before and after the point.
+// Largest numbers of digits before and after the point; behind the point of a number above zero,
+// zeros before the first other digit are not counted.
 inline constexpr int32_t kMaxJsonDigits = 40;
 
 // A number in decimal digits.

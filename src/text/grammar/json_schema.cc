@@ -10,8 +10,8 @@ constexpr size_t kMaxRules = 100'000;
 
 }  // namespace
 
-JsonSchemaMaker::JsonSchemaMaker(const json::value& root, WorkLimit& work)
-    : root_{&root, ""}, refs_(root_), work_(work) {
+JsonSchemaMaker::JsonSchemaMaker(const json::value& root, WorkLimit& work, size_t most_ways)
+    : root_{&root, ""}, refs_(root_), work_(work), most_ways_(most_ways) {
   rules_.push_back(nullptr);  // rule 0, the root's
   CharSet blanks(' ', ' ');
   blanks.add('\t', '\n'), blanks.add('\r', '\r');
@@ -23,11 +23,24 @@ JsonSchemaMaker::JsonSchemaMaker(const json::value& root, WorkLimit& work)
 }
 
 int32_t JsonSchemaMaker::add_rule(ExprPtr expr) {
+  const auto next = static_cast<int32_t>(rules_.size());
+  if (expr) {
+    const auto [found, is_new] = rule_with_.try_emplace(numbers_.of(expr), next);
+    if (!is_new) return found->second;
+  }
   rules_.push_back(std::move(expr));
-  return static_cast<int32_t>(rules_.size()) - 1;
+  return next;
+}
+
+void JsonSchemaMaker::set_rule(int32_t index, ExprPtr expr) {
+  const auto [found, is_new] = rule_with_.try_emplace(numbers_.of(expr), index);
+  rules_[static_cast<size_t>(index)] = is_new ? std::move(expr) : call(found->second);
 }
 
 Status JsonSchemaMaker::spend(const SchemaAt& at, int64_t steps) {
+  constexpr int64_t kExprSteps = 3;  // to number one
+  steps += kExprSteps * (numbers_.num_seen() - num_numbered_);
+  num_numbered_ = numbers_.num_seen();
   const Status status = work_.spend(steps);
   return status.ok() ? status : at.error(message(status));
 }
@@ -57,7 +70,13 @@ void JsonSchemaMaker::make_any() {
 StatusOr<Rules> JsonSchemaMaker::make() {
   ASSIGN_OR_RETURN(rules_[0], all_of({root_}));
   ASSIGN_OR_RETURN(const bool has_end, drop_endless(rules_, work_));
-  if (!has_end) return root_.error("no value is of this schema");
+  if (!has_end) {
+    has_more_ways_ = is_cut_;
+    return root_.error(is_partial_ || is_cut_
+                           ? "no value of this schema was found, and some of its alternatives "
+                             "cannot be generated"
+                           : "no value is of this schema");
+  }
   return std::move(rules_);
 }
 
@@ -97,7 +116,10 @@ StatusOr<ExprPtr> JsonSchemaMaker::of_parts(const Parts& parts) {
 }
 
 StatusOr<Rules> json_schema_rules(const json::value& schema, WorkLimit& work) {
-  return JsonSchemaMaker(schema, work).make();
+  JsonSchemaMaker maker(schema, work);
+  StatusOr<Rules> rules = maker.make();
+  if (!maker.has_more_ways()) return rules;
+  return JsonSchemaMaker(schema, work, JsonSchemaMaker::kManyWays).make();
 }
 
 Rules json_object_rules() {

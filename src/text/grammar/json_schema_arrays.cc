@@ -45,16 +45,60 @@ std::vector<json::object> number_kinds(const std::optional<Decimal>& least,
 
 }  // namespace
 
+// A "contains" with its limits of the number of elements.
+struct JsonSchemaMaker::Contained {
+  const Part* part = nullptr;
+  SchemaAt schema;
+  int32_t least = 0, most = kUnbounded;
+  bool limited() const { return most != kUnbounded; }
+};
+
+// How many elements each "contains" has counted. Without an upper limit it counts no further than
+// to its lower one. A set of "contains" is a bitmask by their index.
+class JsonSchemaMaker::Counts {
+ public:
+  explicit Counts(const std::vector<Contained>& all) : all_(all) {
+    for (const Contained& one : all) {
+      sizes_.push_back((one.limited() ? one.most : one.least) + 1);
+      size_ = std::min(size_ * sizes_.back(), kMostPlaces + 1);
+    }
+  }
+  // Combinations of counts, at most kMostPlaces + 1. 0 is the start.
+  int64_t size() const { return size_; }
+  unsigned num_sets() const { return 1u << all_.size(); }
+  // Whether each "contains" has its least count.
+  bool is_enough(int64_t at) const {
+    for (size_t i = 0; i < all_.size(); at /= sizes_[i++])
+      if (at % sizes_[i] < all_[i].least) return false;
+    return true;
+  }
+  // The counts after an element that `set` counts; nullopt: a limit is exceeded, or, with `needed`,
+  // a count has no effect.
+  std::optional<int64_t> after(int64_t at, unsigned set, bool needed) const {
+    int64_t next = at, unit = 1;
+    for (size_t i = 0; i < all_.size(); unit *= sizes_[i++]) {
+      if ((set >> i & 1) == 0) continue;
+      const bool full = at / unit % sizes_[i] == sizes_[i] - 1;
+      if (full && (needed || all_[i].limited())) return std::nullopt;
+      if (!full) next += unit;
+    }
+    return next;
+  }
+
+ private:
+  const std::vector<Contained>& all_;
+  std::vector<int64_t> sizes_;  // numbers of counts of each
+  int64_t size_ = 1;
+};
+
 // The array keywords of all parts together.
 struct JsonSchemaMaker::Elements {
   std::vector<Schemas> front;  // of the first elements, by position
   Schemas rest;                // of all further elements
   int32_t least = 0, most = kUnbounded;
   const Part* unique = nullptr;
-  const Part* contains = nullptr;
-  Schemas contained;
-  bool is_left_out = false;  // several "contains" with limits: no arrays are generated
-  int32_t least_contained = 0, most_contained = kUnbounded;
+  std::vector<Contained> contained;
+  bool is_empty = false;  // limits that no array keeps
 
   const Schemas& at(size_t i) const { return i < front.size() ? front[i] : rest; }
 };
@@ -90,14 +134,16 @@ Status JsonSchemaMaker::add_limits(const Part& part, Elements& e) const {
   ASSIGN_OR_RETURN(const int32_t least_contained, schema_count(at, "minContains", 1));
   ASSIGN_OR_RETURN(const int32_t most_contained, schema_count(at, "maxContains", kUnbounded));
   if (least_contained == 0 && most_contained == kUnbounded) return ok();
-  // An element must satisfy the "contains" of all parts at once; beside a limit of their number the
-  // arrays are left out.
-  if (e.contains && (e.most_contained != kUnbounded || most_contained != kUnbounded))
-    e.is_left_out = true;
-  e.contains = &part;
-  e.contained.push_back(at["contains"]);
-  e.least_contained = std::max(e.least_contained, least_contained);
-  e.most_contained = most_contained;
+  Contained one{
+      .part = &part, .schema = at["contains"], .least = least_contained, .most = most_contained};
+  const auto same = std::ranges::find_if(
+      e.contained, [&](const Contained& c) { return c.schema.value == one.schema.value; });
+  if (same == e.contained.end()) {
+    e.contained.push_back(std::move(one));
+    return ok();
+  }
+  same->least = std::max(same->least, one.least);
+  if (!same->limited() || (one.limited() && one.most < same->most)) same->most = one.most;
   return ok();
 }
 
@@ -120,7 +166,7 @@ StatusOr<JsonSchemaMaker::Schemas> JsonSchemaMaker::element_schemas(const Parts&
     for (size_t q = 0; q < says.size(); ++q) said |= says[q] && parts.all[q].within(part);
     if (!said) all.push_back(part.at["unevaluatedItems"]);
     says[p] = true;
-    if (e.contains && e.contains->within(part))
+    if (std::ranges::any_of(e.contained, [&](const auto& c) { return c.part->within(part); }))
       return part.at.error("beside 'contains' this is not supported", "unevaluatedItems");
   }
   return all;
@@ -150,26 +196,32 @@ StatusOr<JsonSchemaMaker::Elements> JsonSchemaMaker::elements(const Parts& parts
   }
   if (e.most != kUnbounded && e.front.size() > static_cast<size_t>(e.most))
     e.front.resize(static_cast<size_t>(e.most));
+  // A "contains" that counts no element is a schema of all elements.
+  for (const Contained& one : e.contained) {
+    if (one.most != 0) continue;
+    if (one.least > 0) e.is_empty = true;
+    const SchemaAt other = opposite_at(one.schema);
+    for (Schemas& all : e.front) all.push_back(other);
+    e.rest.push_back(other);
+  }
+  std::erase_if(e.contained, [](const Contained& one) { return one.most == 0; });
   return e;
 }
 
 StatusOr<ExprPtr> JsonSchemaMaker::array(const Parts& parts) {
   ASSIGN_OR_RETURN(Elements e, elements(parts));
-  if (e.is_left_out || (e.most != kUnbounded && e.most < e.least)) return nothing();
-  const bool counts = e.contains && (e.least_contained > 0 || e.most_contained != kUnbounded);
-  const bool distinct = e.unique && (e.most == kUnbounded || e.most > 1);
-  if (counts && distinct) {
-    if (e.least_contained > 1 || e.most_contained != kUnbounded)
-      return e.unique->at.error("beside limits of 'contains' this is not supported", "uniqueItems");
-    // The first element is the required one.
-    if (e.front.empty()) e.front.push_back(e.rest);
-    e.front[0].insert(e.front[0].end(), e.contained.begin(), e.contained.end());
-    e.least = std::max(e.least, 1);
+  constexpr size_t kMostContained = 8;
+  for (const Contained& one : e.contained) e.is_empty |= one.limited() && one.most < one.least;
+  if (e.is_empty || (e.most != kUnbounded && e.most < e.least)) return nothing();
+  if (e.contained.size() > kMostContained) {
+    is_partial_ = true;
+    return nothing();
   }
+  const bool distinct = e.unique && (e.most == kUnbounded || e.most > 1);
   ExprPtr inner;
   if (distinct) {
     ASSIGN_OR_RETURN(inner, distinct_array(e));
-  } else if (counts) {
+  } else if (!e.contained.empty()) {
     ASSIGN_OR_RETURN(inner, counted_array(e));
   } else if (e.front.empty() && e.rest.empty() && e.least == 0 && e.most == kUnbounded) {
     return call(any_array_);
@@ -205,40 +257,60 @@ StatusOr<ExprPtr> JsonSchemaMaker::plain_array(const Elements& e) {
   return tail;
 }
 
-// A rule for each pair (elements so far, elements counted by "contains"). Without an upper limit an
-// element that "contains" allows need not be counted.
+// The schemas of an element that satisfies the "contains" of `set`, and of the others none that
+// limits its count.
+JsonSchemaMaker::Schemas JsonSchemaMaker::counted_schemas(Schemas all, const Elements& e,
+                                                          unsigned set) {
+  for (size_t i = 0; i < e.contained.size(); ++i)
+    if (set >> i & 1)
+      all.push_back(e.contained[i].schema);
+    else if (e.contained[i].limited())
+      all.push_back(opposite_at(e.contained[i].schema));
+  return all;
+}
+
+// By set of "contains", the element that satisfies it; null: none.
+StatusOr<std::vector<ExprPtr>> JsonSchemaMaker::counted_items(const Schemas& all,
+                                                              const Elements& e) {
+  std::vector<ExprPtr> items(size_t{1} << e.contained.size());
+  const bool limited = std::ranges::any_of(e.contained, &Contained::limited);
+  for (unsigned set = 0; set < items.size(); ++set) {
+    bool is_none = false;  // a smaller set has no value already
+    for (size_t i = 0; !limited && i < e.contained.size(); ++i)
+      is_none |= (set >> i & 1) && !items[set & ~(1u << i)];
+    if (is_none) continue;
+    ASSIGN_OR_RETURN(ExprPtr item, all_of(counted_schemas(all, e, set)));
+    if (!is_nothing(item)) items[set] = std::move(item);
+  }
+  return items;
+}
+
+// A rule for each pair (elements so far, elements counted by each "contains").
 StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
-  const bool limited = e.most_contained != kUnbounded;
-  const int32_t counted = limited ? e.most_contained : e.least_contained;
+  const Counts counts(e.contained);
   const auto places = std::max<int64_t>(
       {1, static_cast<int64_t>(e.front.size()), e.least, e.most == kUnbounded ? 0 : e.most});
-  if (limited && e.most_contained < e.least_contained) return nothing();
-  if ((places + 1) * (int64_t{counted} + 1) > kMostPlaces)
-    return e.contains->at.error("this number of elements is not supported", "contains");
-  const auto rule = [&, first = static_cast<int32_t>(rules_.size())](int64_t place, int32_t count) {
-    return first + static_cast<int32_t>(std::min(place, places) * (counted + 1)) + count;
+  if ((places + 1) * counts.size() > kMostPlaces)
+    return e.contained[0].part->at.error("this number of elements is not supported", "contains");
+  const auto rule = [&, first = static_cast<int32_t>(rules_.size())](int64_t place, int64_t at) {
+    return first + static_cast<int32_t>(std::min(place, places) * counts.size() + at);
   };
-  rules_.resize(rules_.size() + static_cast<size_t>((places + 1) * (counted + 1)));
-  const SchemaAt other = opposite_at(e.contained[0]);
-  for (int32_t i = 0; i <= places; ++i) {
-    Schemas counting = e.at(static_cast<size_t>(i)), skipping = counting;
-    counting.insert(counting.end(), e.contained.begin(), e.contained.end());
-    if (limited) skipping.push_back(other);
-    ASSIGN_OR_RETURN(const ExprPtr counted_item, all_of(counting));
-    ASSIGN_OR_RETURN(const ExprPtr skipped_item, all_of(skipping));
-    for (int32_t count = 0; count <= counted; ++count) {
+  rules_.resize(rules_.size() + static_cast<size_t>((places + 1) * counts.size()));
+  for (int64_t i = 0; i <= places; ++i) {
+    ASSIGN_OR_RETURN(const std::vector<ExprPtr> items,
+                     counted_items(e.at(static_cast<size_t>(i)), e));
+    RETURN_IF_ERROR(spend(e.contained[0].part->at, counts.size() * counts.num_sets()));
+    for (int64_t at = 0; at < counts.size(); ++at) {
       std::vector<ExprPtr> ways;
-      const auto add = [&](const ExprPtr& item, int32_t next) {
-        ExprPtr behind = call(rule(i + 1, next));
-        ways.push_back(i > 0 ? sequence({comma_, item, std::move(behind)})
-                             : sequence({item, std::move(behind)}));
-      };
-      if (e.most == kUnbounded || i < e.most) {
-        add(skipped_item, count);
-        if (count < counted) add(counted_item, count + 1);
+      for (unsigned set = 0; set < counts.num_sets(); ++set) {
+        const auto next = counts.after(at, set, /*needed=*/true);
+        if (!items[set] || !next || (e.most != kUnbounded && i >= e.most)) continue;
+        ExprPtr behind = call(rule(i + 1, *next));
+        ways.push_back(i > 0 ? sequence({comma_, items[set], std::move(behind)})
+                             : sequence({items[set], std::move(behind)}));
       }
-      if (i >= e.least && count >= e.least_contained) ways.push_back(i > 0 ? blanks_ : literal(""));
-      rules_[static_cast<size_t>(rule(i, count))] = choice(std::move(ways));
+      if (i >= e.least && counts.is_enough(at)) ways.push_back(i > 0 ? blanks_ : literal(""));
+      rules_[static_cast<size_t>(rule(i, at))] = choice(std::move(ways));
     }
   }
   return call(rule(0, 0));
@@ -248,7 +320,9 @@ StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
 // types with few values.
 StatusOr<std::optional<json::array>> JsonSchemaMaker::few_values(const Schemas& schemas) {
   json::array values;
+  cut_at_ = 0;
   ASSIGN_OR_RETURN(const std::vector<Parts> ways, alternatives(schemas));
+  if (cut_at_ != 0) return std::optional<json::array>();
   for (const Parts& parts : ways) {
     ASSIGN_OR_RETURN(auto some, listed_values(parts));
     if (!some) {
@@ -308,14 +382,24 @@ StatusOr<std::optional<JsonSchemaMaker::Distinct>> JsonSchemaMaker::distinct_val
       here[at] = true;
     }
   }
+  std::vector<unsigned> sets(values.size());  // by value: the "contains" that it satisfies
+  for (size_t i = 0; i < values.size(); ++i)
+    for (size_t j = 0; j < e.contained.size(); ++j) {
+      ASSIGN_OR_RETURN(const bool good, allows(e.contained[j].schema, values[i], false, 0));
+      if (good) sets[i] |= 1u << j;
+    }
   const size_t num_kinds = std::min(values.size(), kMostKinds);
-  Distinct items(can_be.size(), std::vector<ExprPtr>(num_kinds));
+  const size_t num_sets = size_t{1} << e.contained.size();
+  Distinct items(can_be.size(),
+                 std::vector<std::vector<ExprPtr>>(num_kinds, std::vector<ExprPtr>(num_sets)));
   for (size_t place = 0; place < items.size(); ++place)
     for (size_t kind = 0; kind < num_kinds; ++kind) {
-      std::vector<ExprPtr> ways;
+      std::vector<std::vector<ExprPtr>> ways(num_sets);
       for (size_t i = kind; i < can_be[place].size(); i += num_kinds)
-        if (can_be[place][i]) ways.push_back(value_expr(values[i]));
-      if (!ways.empty()) items[place][kind] = call(add_rule(choice(std::move(ways))));
+        if (can_be[place][i]) ways[sets[i]].push_back(value_expr(values[i]));
+      for (size_t set = 0; set < num_sets; ++set)
+        if (!ways[set].empty())
+          items[place][kind][set] = call(add_rule(choice(std::move(ways[set]))));
     }
   return std::optional(std::move(items));
 }
@@ -327,12 +411,12 @@ StatusOr<JsonSchemaMaker::Distinct> JsonSchemaMaker::distinct_kinds(const Elemen
   Distinct items;
   for (size_t i = 0; i <= e.front.size(); ++i) {
     if (e.most != kUnbounded && i >= static_cast<size_t>(e.most)) break;
-    std::vector<ExprPtr>& here = items.emplace_back();
+    std::vector<std::vector<ExprPtr>>& here = items.emplace_back();
     for (size_t kind = 0; kind < kMostOpenKinds; ++kind) {
       Schemas all = e.at(i);
       all.push_back(kinds[kind]);
-      ASSIGN_OR_RETURN(ExprPtr item, all_of(std::move(all)));
-      here.push_back(std::move(item));
+      ASSIGN_OR_RETURN(std::vector<ExprPtr> ways, counted_items(all, e));
+      here.push_back(std::move(ways));
     }
   }
   return items;
@@ -397,7 +481,8 @@ StatusOr<json::value> JsonSchemaMaker::kinds_of(const Schemas& schemas, int dept
   return json::value(std::move(kinds));
 }
 
-// A rule for each set of kinds used so far; the number of elements follows from it.
+// A rule for each set of kinds used so far and the counts of "contains"; the number of elements
+// follows from the set.
 StatusOr<ExprPtr> JsonSchemaMaker::distinct_array(const Elements& e) {
   ASSIGN_OR_RETURN(std::optional<Distinct> few, distinct_values(e));
   Distinct items;
@@ -412,26 +497,39 @@ StatusOr<ExprPtr> JsonSchemaMaker::distinct_array(const Elements& e) {
     return e.unique->at.error(
         fmt::format("more than {} elements are not supported here", num_kinds), "uniqueItems");
   }
+  const Counts counts(e.contained);
+  const auto num_rules = counts.size() << num_kinds;
+  if (num_rules > kMostPlaces)
+    return e.unique->at.error("beside these limits of 'contains' this is not supported",
+                              "uniqueItems");
   const ExprPtr comma = call(add_rule(comma_));
   const auto first = static_cast<int32_t>(rules_.size());
-  RETURN_IF_ERROR(spend(e.unique->at, int64_t{40} << num_kinds));
-  rules_.resize(rules_.size() + (size_t{1} << num_kinds));
-  for (size_t set = 0; set < size_t{1} << num_kinds; ++set) {
-    const auto count = static_cast<size_t>(std::popcount(set));
-    std::vector<ExprPtr> next;
-    for (size_t kind = 0; kind < num_kinds; ++kind) {
-      const ExprPtr& item = items[std::min(count, items.size() - 1)][kind];
-      if ((set >> kind & 1) || !item) continue;
-      if (e.most != kUnbounded && count >= static_cast<size_t>(e.most)) continue;
-      const auto with_this = first + static_cast<int32_t>(set | size_t{1} << kind);
-      next.push_back(sequence({item, call(with_this)}));
+  RETURN_IF_ERROR(spend(e.unique->at, 40 * num_rules * counts.num_sets()));
+  const auto rule = [&](size_t kinds, int64_t at) {
+    return first + static_cast<int32_t>(static_cast<int64_t>(kinds) * counts.size() + at);
+  };
+  rules_.resize(rules_.size() + static_cast<size_t>(num_rules));
+  for (size_t kinds = 0; kinds < size_t{1} << num_kinds; ++kinds)
+    for (int64_t at = 0; at < counts.size(); ++at) {
+      const auto count = static_cast<size_t>(std::popcount(kinds));
+      std::vector<ExprPtr> next;
+      for (size_t kind = 0; kind < num_kinds; ++kind) {
+        if (kinds >> kind & 1) continue;
+        if (e.most != kUnbounded && count >= static_cast<size_t>(e.most)) continue;
+        const auto& ways = items[std::min(count, items.size() - 1)][kind];
+        for (unsigned set = 0; set < counts.num_sets(); ++set) {
+          const auto then = counts.after(at, set, /*needed=*/!few);
+          if (ways[set] && then)
+            next.push_back(sequence({ways[set], call(rule(kinds | size_t{1} << kind, *then))}));
+        }
+      }
+      std::vector<ExprPtr> ways;
+      if (!next.empty()) ways.push_back(choice(std::move(next)));
+      if (!ways.empty() && count > 0) ways[0] = sequence({comma, ways[0]});
+      if (count >= static_cast<size_t>(e.least) && counts.is_enough(at))
+        ways.push_back(count > 0 ? blanks_ : literal(""));
+      rules_[static_cast<size_t>(rule(kinds, at))] = choice(std::move(ways));
     }
-    std::vector<ExprPtr> ways;
-    if (!next.empty()) ways.push_back(choice(std::move(next)));
-    if (!ways.empty() && count > 0) ways[0] = sequence({comma, ways[0]});
-    if (count >= static_cast<size_t>(e.least)) ways.push_back(count > 0 ? blanks_ : literal(""));
-    rules_[static_cast<size_t>(first) + set] = choice(std::move(ways));
-  }
   return call(first);
 }
 

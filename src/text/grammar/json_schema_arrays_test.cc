@@ -1,4 +1,5 @@
 // Arrays of JSON Schema: elements that differ, elements that must be there.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "text/grammar/grammar_test_util.h"
@@ -45,11 +46,11 @@ TEST(JsonSchemaArrays, ElementsDifferOrAreThere) {
        {"[1,3,12,10]", "[11]"},
        {"[1,1]", "[13]"}},
       {R"x({"type": "array", "items": {"type": "string"}, "contains": {"const": "a"}, "uniqueItems": true})x",
-       {R"(["a"])", R"(["a","z"])"},
+       {R"(["a"])", R"(["a","z"])", R"(["z","a"])"},
        {"[]", R"(["z"])", R"(["a","a"])"}},
       {R"x({"type": "array", "allOf": [{"contains": {"type": "integer"}}, {"contains": {"minimum": 3}}]})x",
-       {"[4]", "[1,5,\"a\"]"},
-       {"[]", "[1]", "[\"a\"]"}},
+       {"[4]", "[1,5,\"a\"]", "[1,3.5]", "[null,1]"},
+       {"[]", "[1]", "[2.5]"}},
       // Kinds are of a number its range, of an array its length, of an object one property.
       {R"x({"type": "array", "items": {"type": "number"}, "uniqueItems": true})x",
        {"[-1,0,1.5,3,7,50,500,5000]", "[5000,0.5]"},
@@ -98,6 +99,26 @@ TEST(JsonSchemaArrays, ElementsDifferOrAreThere) {
       {R"x({"type": "array", "contains": {"type": "integer"}, "maxContains": 0, "minContains": 0})x",
        {"[]", "[null,\"a\"]"},
        {"[1]"}},
+      // Several "contains", each with its own count, which one element may serve.
+      {R"x({"type": "array", "items": {"type": "integer"}, "allOf": [{"contains": {"minimum": 3}, "minContains": 2}, {"contains": {"multipleOf": 2}, "maxContains": 1}, {"contains": {"const": 5}}]})x",
+       {"[4,5]", "[5,5,2]", "[5,1,6]"},
+       {"[5,5]", "[5,4,2]", "[5,2]", "[4,7]"}},
+      {R"x({"type": "array", "contains": {"const": 1}, "not": {"items": {"const": 1}}})x",
+       {"[1,2]", "[null,1]"},
+       {"[]", "[1]", "[2]"}},
+      {R"x({"type": "array", "contains": {"const": 1}, "minContains": 2, "allOf": [{"contains": {"const": 1}, "maxContains": 3}]})x",
+       {"[1,1]", "[1,2,1,1]"},
+       {"[1]", "[1,1,1,1]"}},
+      // Elements that differ, beside "contains".
+      {R"x({"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": true, "contains": {"enum": ["a", "b"]}, "maxContains": 1})x",
+       {R"(["a"])", R"(["c","b"])"},
+       {"[]", R"(["c"])", R"(["a","b"])", R"(["a","a"])"}},
+      {R"x({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "contains": {"const": "a"}, "maxContains": 0, "minContains": 0})x",
+       {"[]", R"(["z"])", R"(["z","ab"])"},
+       {R"(["a"])", R"(["z","a"])", R"(["z","z"])"}},
+      {R"x({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 7}, "uniqueItems": true, "allOf": [{"contains": {"minimum": 4}, "minContains": 2}, {"contains": {"multipleOf": 3}}]})x",
+       {"[6,1,5]", "[4,5,3]"},
+       {"[4,5]", "[6,1]", "[6,6]"}},
       // Limits that several schemas say together, and "items" of older drafts.
       {R"x({"type": "array", "allOf": [{"minItems": 1, "maxItems": 3}, {"minItems": 2, "items": {"type": "integer"}}, {"items": {"minimum": 3}}]})x",
        {"[3,4]", "[3,3,3]"},
@@ -121,14 +142,35 @@ TEST(JsonSchemaArrays, Refusals) {
   EXPECT_THAT(refused(R"({"type": "array", "items": {}, "prefixItems": {}})"),
               HasSubstr("'/prefixItems': must be an array"));
   EXPECT_THAT(
-      refused(R"({"type": "array", "uniqueItems": true, "contains": {}, "maxContains": 3})"),
-      HasSubstr("'/uniqueItems': beside limits of 'contains' this is not supported"));
+      refused(R"({"type": "array", "uniqueItems": true, "contains": {}, "maxContains": 300})"),
+      HasSubstr("'/uniqueItems': beside these limits of 'contains' this is not supported"));
   EXPECT_THAT(refused(R"({"type": "array", "contains": {}, "unevaluatedItems": false})"),
               HasSubstr("'/unevaluatedItems': beside 'contains' this is not supported"));
   EXPECT_THAT(refused(R"({"type": "array", "contains": {}, "maxContains": 5000, "maxItems": 9})"),
               HasSubstr("'/contains': this number of elements is not supported"));
   EXPECT_THAT(refused(R"({"type": "array", "contains": {}, "minContains": 2, "maxContains": 1})"),
               HasSubstr("'': no value is of this schema"));
+  EXPECT_THAT(refused(R"({"type": "array", "contains": {"type": "null"}, "maxContains": 0})"),
+              HasSubstr("'': no value is of this schema"));
+  // Opposites of "uniqueItems" are a few pairs alone, none of which is of these elements.
+  EXPECT_THAT(refused(R"({"type": "array", "items": {"const": 7}, "not": {"uniqueItems": true}})"),
+              HasSubstr("'': no value of this schema was found, and some of its alternatives"));
+}
+
+// The first 32 alternatives of the opposite have no value; two equal lists in "oneOf" allow none,
+// so that the opposite allows all.
+TEST(JsonSchemaArrays, OppositeOfListedArrays) {
+  const auto schema = [](std::string_view list, std::string_view more) {
+    return fmt::format(
+        R"({{"type": "array", "not": {{"oneOf": [{{"enum": {}}}, {{"enum": {}}}]}}{}}})", list,
+        list, more);
+  };
+  expect_texts(GrammarKind::kJsonSchema, schema(R"([[], [1], ["x", 2]])", ""), {"[]", "[1]", "[9]"},
+               {"{}"});
+  expect_texts(
+      GrammarKind::kJsonSchema,
+      schema("[[1], [2], [3]]", R"(, "minItems": 1, "maxItems": 1, "items": {"enum": [1, 2, 3]})"),
+      {"[1]"}, {"[]", "[9]", "[1,1]"});
 }
 
 }  // namespace

@@ -49,9 +49,15 @@ inline constexpr unsigned kNullType = 1, kBooleanType = 2, kStringType = 4, kInt
 
 class JsonSchemaMaker {
  public:
-  JsonSchemaMaker(const json::value& root, WorkLimit& work);
+  static constexpr size_t kMostWays = 32;
+  static constexpr size_t kManyWays = 1024;  // where kMostWays alternatives have no value
+
+  // `most_ways`: bound for the alternatives of a "not".
+  JsonSchemaMaker(const json::value& root, WorkLimit& work, size_t most_ways = kMostWays);
 
   StatusOr<Rules> make();
+  // Whether make() found no value, but has left out alternatives of a "not" beyond most_ways.
+  bool has_more_ways() const { return has_more_ways_; }
 
  private:
   // A schema, and the schemas that contain it and apply to the same value.
@@ -88,7 +94,10 @@ class JsonSchemaMaker {
     size_t most_ways = 0;          // see alternatives()
   };
 
+  // The number of a rule with this expression, which may be an earlier one; null: a new rule.
   int32_t add_rule(ExprPtr expr);
+  // Fills a rule that was added as null; with the expression of another rule it calls that one.
+  void set_rule(int32_t index, ExprPtr expr);
   Status spend(const SchemaAt& at, int64_t steps);
   ExprPtr object_of(ExprPtr members) const;
   ExprPtr json_char();  // one character of a JSON string
@@ -99,9 +108,12 @@ class JsonSchemaMaker {
   StatusOr<ExprPtr> body(const Schemas& schemas);
   StatusOr<ExprPtr> of_parts(const Parts& parts);
   // Disjunctive form: lists of parts such that each value of the schemas matches one.
-  static constexpr size_t kMostWays = 32;  // bound for the alternatives of "not"
-  // `most_ways`: that bound; 0: a lower one, if many "not" hold together.
-  StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas, size_t most_ways = kMostWays);
+  // `most_ways`: bound for the alternatives of "not"; 0: a lower one, if many "not" hold together.
+  // Sets cut_at_ where alternatives are left out.
+  StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas, size_t most_ways);
+  StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas) {
+    return alternatives(schemas, most_ways_);
+  }
   Status expand(Open open, std::vector<Parts>& out);
   // Moves `todo` into the parts; `types` becomes 0 where no value is possible.
   Status flatten(Open& open);
@@ -171,6 +183,8 @@ class JsonSchemaMaker {
   StatusOr<JsonBounds> bounds(const Parts& parts) const;
   StatusOr<ExprPtr> multiples(const Parts& parts, const JsonBounds& bounds, const Part& part);
 
+  struct Contained;
+  class Counts;
   struct Elements;
   StatusOr<Elements> elements(const Parts& parts);
   Status add_limits(const Part& part, Elements& e) const;
@@ -178,7 +192,10 @@ class JsonSchemaMaker {
   StatusOr<ExprPtr> array(const Parts& parts);
   StatusOr<ExprPtr> plain_array(const Elements& elements);
   StatusOr<ExprPtr> counted_array(const Elements& elements);
-  using Distinct = std::vector<std::vector<ExprPtr>>;  // elements by position and kind; null: none
+  Schemas counted_schemas(Schemas all, const Elements& e, unsigned set);
+  StatusOr<std::vector<ExprPtr>> counted_items(const Schemas& all, const Elements& e);
+  // Elements by position, kind and set of "contains"; null: none.
+  using Distinct = std::vector<std::vector<std::vector<ExprPtr>>>;
   StatusOr<std::optional<Distinct>> distinct_values(const Elements& e);
   StatusOr<Distinct> distinct_kinds(const Elements& e);
   StatusOr<json::value> kinds_of(const Schemas& schemas, int depth);
@@ -251,13 +268,20 @@ class JsonSchemaMaker {
   const SchemaRefs refs_;
   WorkLimit& work_;
   Rules rules_;
+  ExprNumbers numbers_;
+  int64_t num_numbered_ = 0;  // of numbers_.num_seen(), those that spend() has counted
+  absl::flat_hash_map<int32_t, int32_t> rule_with_;  // by number of the expression
   ExprPtr blanks_, comma_, colon_, char_, any_;
   int32_t any_object_ = 0, any_string_ = 0, any_number_ = 0, any_integer_ = 0, any_array_ = 0;
   std::map<std::vector<const json::value*>, int32_t> rule_of_;
   std::deque<json::value> kept_;
   std::map<std::pair<const json::value*, std::string>, SchemaAt> made_;
   absl::flat_hash_map<const json::value*, bool> asserts_;
-  bool are_ways_few_ = false;  // alternatives() has left some out because many "not" hold
+  const size_t most_ways_;
+  size_t cut_at_ = 0;    // bound at which alternatives() has left some out; 0: none left out
+  bool is_cut_ = false;  // some rule has no value since alternatives beyond most_ways are left out
+  bool is_partial_ = false;  // some alternatives of the schema cannot be generated
+  bool has_more_ways_ = false;
   std::vector<SchemaAt> places_;
   std::map<const json::value*, int64_t> place_of_;
   std::map<const json::value*, SchemaAt> opposites_;

@@ -98,6 +98,7 @@ StatusOr<json::value> JsonSchemaMaker::negation(SchemaAt at) {
     if (!whole && left_out.ok()) left_out = no_opposite(at, member.key());
   }
   if (ways.empty()) RETURN_IF_ERROR(left_out);
+  is_partial_ |= !left_out.ok();
   // A very long string can hardly be combined with another keyword.
   constexpr int64_t kLong = TextSet::kMaxStates / 2;
   const auto is_long = [](const json::value& way) {
@@ -108,7 +109,10 @@ StatusOr<json::value> JsonSchemaMaker::negation(SchemaAt at) {
   if (!std::ranges::all_of(ways, is_long)) {
     json::array kept;
     for (json::value& way : ways)
-      if (!is_long(way)) kept.push_back(std::move(way));
+      if (is_long(way))
+        is_partial_ = true;
+      else
+        kept.push_back(std::move(way));
     ways = std::move(kept);
   }
   return json::object{{kWaysKey, std::move(ways)}};
@@ -310,6 +314,7 @@ Status JsonSchemaMaker::negate_elements(const SchemaAt& at, std::string_view key
     } else if (keys.size == 0) {
       ways.push_back(typed("array", "contains", opposite(at[key])));
     } else {  // one of the first two behind the others
+      is_partial_ = true;
       ways.push_back(with_element(front, opposite(at[key])));
       front.push_back(true);
       ways.push_back(with_element(std::move(front), opposite(at[key])));
@@ -325,6 +330,7 @@ Status JsonSchemaMaker::negate_elements(const SchemaAt& at, std::string_view key
     way["minContains"] = most + 1;
     if (most != kUnbounded) ways.push_back(std::move(way));
   } else if (key == "uniqueItems" && *at.find(key) == json::value(true)) {
+    is_partial_ = true;  // pairs of a few values
     for (const json::value& twice : {json::value(nullptr), json::value(false), json::value(0),
                                      json::value(""), json::value(json::object())}) {
       json::object way = typed("array", "contains", json::object{{"const", twice}});

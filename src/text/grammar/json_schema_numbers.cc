@@ -98,7 +98,10 @@ StatusOr<ExprPtr> JsonSchemaMaker::multiples(const Parts& parts, const JsonBound
     others.push_back(std::stoll(number->whole));
     modulus = std::lcm(modulus, others.back());
     // One alternative of several, so it may be left out.
-    if (modulus > kMaxJsonDivisor) return nothing();
+    if (modulus > kMaxJsonDivisor) {
+      is_partial_ = true;
+      return nothing();
+    }
   }
   const auto good = [&](int64_t remainder) {
     return remainder % divisor == 0 &&
@@ -125,6 +128,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::number(const Parts& parts) {
   const bool integer = types == kIntegerType;
   const bool broken = types == kFractionTypes;
   if (broken) {  // numbers whose digits a double holds
+    is_partial_ = true;
     constexpr int64_t kMost = 1'000'000'000;
     all.tighten_least(Decimal::of(-kMost), false);
     all.tighten_most(Decimal::of(kMost), false);

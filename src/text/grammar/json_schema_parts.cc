@@ -307,7 +307,7 @@ Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
   RETURN_IF_ERROR(flatten(open));
   if (open.parts.types == 0) return ok();
   if (open.most_ways == 0)
-    open.most_ways = open.choices.size() > kManyChoices ? kFewWays : kMostWays;
+    open.most_ways = open.choices.size() > kManyChoices ? kFewWays : most_ways_;
   // The choice with the fewest alternatives is expanded first; a decided one is dropped.
   constexpr size_t kMostLooked = 16;
   size_t best = 0;
@@ -338,7 +338,7 @@ Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
   for (const uint32_t way : choice.left) {
     if (choice.key == kWaysKey &&
         out.size() - before >= std::max(open.most_ways, choice.left.size())) {
-      are_ways_few_ |= open.most_ways == kFewWays;
+      cut_at_ = open.most_ways;
       break;
     }
     RETURN_IF_ERROR(spend(choice.of.at, kPartSteps * static_cast<int64_t>(open.parts.all.size())));
@@ -389,15 +389,18 @@ StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
   }
   std::vector<ExprPtr> ways;
   // First a few alternatives of many "not", all of which may turn out empty.
-  for (const size_t most_ways : {size_t{0}, kMostWays}) {
-    are_ways_few_ = false;
+  for (const size_t most_ways : {size_t{0}, most_ways_}) {
+    cut_at_ = 0;
     ASSIGN_OR_RETURN(const std::vector<Parts> all, alternatives(schemas, most_ways));
-    const bool are_few = are_ways_few_;
+    const size_t cut_at = cut_at_;
     for (const Parts& parts : all) {
       ASSIGN_OR_RETURN(ExprPtr way, of_parts(parts));
       if (!is_nothing(way)) ways.push_back(std::move(way));
     }
-    if (!ways.empty() || !are_few) break;
+    if (!ways.empty() || cut_at == 0) break;
+    if (cut_at < most_ways_) continue;
+    is_cut_ = true;
+    break;
   }
   return choice(std::move(ways));
 }
@@ -420,7 +423,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::all_of(Schemas schemas) {
   const int32_t index = found->second;
   const auto made = [&] {
     const ExprPtr& rule = rules_[static_cast<size_t>(index)];
-    return rule && is_nothing(rule) ? rule : call(index);
+    const bool passes = rule && (is_nothing(rule) || rule->kind == Expr::Kind::kRule);
+    return passes ? rule : call(index);
   };
   if (!is_new) return made();
   add_rule(nullptr);
@@ -429,7 +433,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::all_of(Schemas schemas) {
       if (exclusive(schemas[j], schemas[i])) return rules_[static_cast<size_t>(index)] = nothing();
   if (++depth_ > kMaxDepth)
     return schemas[0].error(fmt::format("more than {} schemas within each other", kMaxDepth));
-  ASSIGN_OR_RETURN(rules_[static_cast<size_t>(index)], body(schemas));
+  ASSIGN_OR_RETURN(ExprPtr rule, body(schemas));
+  set_rule(index, std::move(rule));
   --depth_;
   return made();
 }

@@ -134,6 +134,16 @@ TEST(JsonSchema, AllowsWhatEachKeywordAllows) {
       {R"x({"type": "number", "multipleOf": 0.1, "minimum": 0.5, "maximum": 1.2})x",
        {"0.5", "1", "1.2"},
        {"0.4", "0.55", "1.3"}},
+      // Bounds of both signs: all but zero.
+      {R"x({"type": "number", "multipleOf": 0.01, "minimum": -180, "maximum": 180})x",
+       {"0", "-180", "180.00", "0.01", "-0.01", "-179.99", "10.5"},
+       {"0.001", "180.01", "-180.01", "-0.005"}},
+      {R"x({"type": "number", "multipleOf": 0.01, "exclusiveMinimum": 0})x",
+       {"0.01", "0.10", "7", "12.34"},
+       {"0", "0.0", "0.001", "-0.01"}},
+      {R"x({"type": "number", "exclusiveMinimum": 0})x",
+       {"0.1000000000000000055511151231257827", "0.000000000000000001", "3.0"},
+       {"0", "0.000", "-1"}},
       {R"x({"type": "integer", "multipleOf": 0.5})x", {"1", "2"}, {"1.5"}},
       {R"x({"type": "string", "pattern": "^[a-z]+$", "minLength": 2, "maxLength": 3, "not": {"const": "abc"}})x",
        {"\"ab\"", "\"abd\""},
@@ -295,6 +305,43 @@ TEST(JsonSchema, LongStringsHaveEveryLengthWithinTheirLimits) {
   const auto least = test_grammar(GrammarKind::kJsonSchema, R"x({"minLength": 3000})x");
   EXPECT_TRUE(matches(least, text(3000)) && matches(least, text(9000)));
   EXPECT_FALSE(matches(least, text(2999)));
+}
+
+// Schemas that are written twice cost as little as references to one.
+TEST(JsonSchema, EqualSchemasShareTheirRules) {
+  const std::string inner =
+      R"({"type": "object", "properties": {"first": {"type": "string", "maxLength": 20}, "second": {"enum": [1, 2]}}})";
+  std::string copies, references;
+  for (int i = 0; i < 40; ++i) {
+    const char* comma = i > 0 ? "," : "";
+    copies += fmt::format("{}\"m{}\":{}", comma, i, inner);
+    references += fmt::format("{}\"m{}\":{{\"$ref\":\"#/$defs/one\"}}", comma, i);
+  }
+  const auto num_states = [](const std::string& schema) {
+    WorkLimit work;
+    const auto network = Grammar::parse(GrammarKind::kJsonSchema, schema, work);
+    EXPECT_TRUE(network.ok()) << network.status();
+    return network.ok() ? network->states.size() : 0;
+  };
+  const size_t of_copies = num_states(R"({"type":"object","properties":{)" + copies + "}}");
+  const size_t of_references = num_states(R"({"type":"object","$defs":{"one":)" + inner +
+                                          R"(},"properties":{)" + references + "}}");
+  EXPECT_LT(of_copies, of_references + 40 * 20);  // a few states for a call
+}
+
+TEST(ExprNumbers, EqualExpressionsHaveOneNumber) {
+  ExprNumbers numbers;
+  const auto make = [] {
+    return sequence({literal("a"), repeat(one_of({'b', 'c'}), 0, 3), call(7)});
+  };
+  const int32_t one = numbers.of(make());
+  EXPECT_EQ(numbers.of(make()), one);
+  for (const ExprPtr& other :
+       {sequence({literal("a"), repeat(one_of({'b', 'c'}), 0, 4), call(7)}),
+        sequence({literal("a"), repeat(one_of({'b', 'd'}), 0, 3), call(7)}),
+        sequence({literal("a"), repeat(one_of({'b', 'c'}), 0, 3), call(8)}),
+        choice({literal("a"), repeat(one_of({'b', 'c'}), 0, 3), call(7)}), literal("a")})
+    EXPECT_NE(numbers.of(other), one);
 }
 
 TEST(JsonSchema, HasAtMostEightBlanksInARow) {
