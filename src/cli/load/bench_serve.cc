@@ -67,7 +67,10 @@ StatusOr<std::vector<BenchRequest>> requests_of(const BenchServeOptions& options
 }
 
 Status finish(BenchServeOptions& options) {
-  ASSIGN_OR_RETURN(options.load.url, parse_url(options.url));
+  ASSIGN_OR_RETURN(options.load.url, front::parse_url(options.url));
+  if (options.load.url.is_tls) {
+    ASSIGN_OR_RETURN(options.load.tls, front::TlsClient::create(""));
+  }
   options.load.endpoint = options.endpoint == "chat" ? Endpoint::kChat : Endpoint::kCompletions;
   options.load.streaming = !options.no_stream;
   if (options.prompt_ids && options.load.endpoint == Endpoint::kChat)
@@ -148,7 +151,8 @@ void add_bench_serve(CLI::App& app, int& exit_code) {
       app.add_subcommand("bench-serve", "measure any running server with OpenAI's API");
   auto options = std::make_shared<BenchServeOptions>();
   LoadOptions& load = options->load;
-  command->add_option("url", options->url, "address of the server, http://HOST:PORT")->required();
+  command->add_option("url", options->url, "address of the server, http[s]://HOST:PORT")
+      ->required();
   command->add_option("--endpoint", options->endpoint, "route to measure: completions | chat")
       ->check(CLI::IsMember({"completions", "chat"}))
       ->capture_default_str();

@@ -115,7 +115,7 @@ class Reader {
   const LoadOptions& options_;
   const Time start_;
   Outcome& outcome_;
-  EventParser events_;
+  front::EventParser events_;
   std::string head_, whole_;
   Status error_;
   double last_text_s_ = 0;
@@ -125,20 +125,21 @@ class Reader {
 
 void send_one(const LoadOptions& options, const BenchRequest& request, Time start,
               Outcome& outcome) {
-  HttpCall call{
+  front::HttpCall call{
       .path = options.endpoint == Endpoint::kChat ? "/v1/chat/completions" : "/v1/completions",
       .headers = headers_of(options),
       .body = request_body(options, request)};
   outcome.prompt_tokens = static_cast<int64_t>(request.input_ids.size());
   Reader reader(options, start, outcome);
   outcome.begin_s = seconds(now() - start);
-  const auto status = send_call(options.url, call, deadline_in(options.timeout_s),
-                                [&reader](std::string_view piece) { reader.take(piece); });
+  const auto answer = send_call(
+      options.url, call, deadline_in(options.timeout_s),
+      [&reader](std::string_view piece) { reader.take(piece); }, options.tls.get());
   outcome.end_s = seconds(now() - start);
-  if (status.ok()) {
-    reader.finish(*status);
+  if (answer.ok()) {
+    reader.finish(answer->status);
   } else {
-    outcome.error = message(status.status());
+    outcome.error = message(answer.status());
   }
 }
 
@@ -203,13 +204,16 @@ std::vector<Outcome> run_load(const LoadOptions& options,
 
 StatusOr<std::string> first_model(const LoadOptions& options) {
   std::string body;
-  const HttpCall call{.method = "GET", .path = "/v1/models", .headers = headers_of(options)};
-  ASSIGN_OR_RETURN(const int status, send_call(options.url, call, deadline_in(options.timeout_s),
-                                               [&body](std::string_view piece) {
-                                                 if (body.size() < kMaxAnswerBytes) body += piece;
-                                               }));
-  if (status != 200)
-    return unavailable("GET /v1/models: HTTP {}: {}", status, body.substr(0, kShownErrorBytes));
+  const front::HttpCall call{.method = "GET", .path = "/v1/models", .headers = headers_of(options)};
+  const auto add = [&body](std::string_view piece) {
+    if (body.size() < kMaxAnswerBytes) body += piece;
+  };
+  ASSIGN_OR_RETURN(
+      const front::HttpAnswer answer,
+      send_call(options.url, call, deadline_in(options.timeout_s), add, options.tls.get()));
+  if (answer.status != 200)
+    return unavailable("GET /v1/models: HTTP {}: {}", answer.status,
+                       body.substr(0, kShownErrorBytes));
   ASSIGN_OR_RETURN(const json::value document, parse_json(body));
   const json::array& list = array_member(document, "data");
   std::string id = list.empty() ? "" : text_member(list.front(), "id");

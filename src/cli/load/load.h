@@ -3,20 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
 #include "cli/load/dataset.h"
-#include "cli/load/http_client.h"
+#include "front/client/http_client.h"
 
 namespace nereid::cli {
 
 enum class Endpoint : uint8_t { kCompletions, kChat };
 
 struct LoadOptions {
-  ServerUrl url;
+  front::Url url;
+  std::shared_ptr<const front::TlsClient> tls;  // for https; else null
   Endpoint endpoint = Endpoint::kCompletions;
   std::string model;
   std::string api_key;      // "": none

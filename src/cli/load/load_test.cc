@@ -106,7 +106,7 @@ std::string whole(std::string_view body, std::string_view status = "200 OK") {
 
 LoadOptions options_for(int port) {
   LoadOptions options;
-  options.url = {"127.0.0.1", port, ""};
+  options.url = {.host = "127.0.0.1", .port = std::to_string(port)};
   options.model = "m";
   options.max_concurrency = 1;
   options.timeout_s = 60;
@@ -115,55 +115,6 @@ LoadOptions options_for(int port) {
 
 std::vector<BenchRequest> some_requests(int count) {
   return std::vector<BenchRequest>(count, {.prompt = "hello", .output_tokens = 5});
-}
-
-TEST(ResponseParser, AnySplitGivesTheSame) {
-  for (const std::string& text :
-       {kStream, whole("{}"), std::string("HTTP/1.1 100 Continue\r\n\r\n") + whole("abc"),
-        std::string("HTTP/1.0 200 OK\n\nup to the end"),
-        std::string("HTTP/1.1 200 OK\r\ntransfer-encoding: CHUNKED\r\n\r\n"
-                    "3;x=y\r\nabc\r\n0\r\nTrailer: 1\r\n\r\n")}) {
-    const auto parse = [&](size_t split, size_t second) {
-      ResponseParser parser;
-      std::string body;
-      const auto add = [&body](std::string_view piece) { body += piece; };
-      const Status first = parser.feed(std::string_view(text).substr(0, split), add);
-      EXPECT_TRUE(first.ok()) << first << " of " << text;
-      EXPECT_TRUE(parser.feed(std::string_view(text).substr(split, second - split), add).ok());
-      EXPECT_TRUE(parser.feed(std::string_view(text).substr(second), add).ok());
-      EXPECT_TRUE(parser.finish().ok());
-      EXPECT_EQ(parser.status(), 200);
-      return body;
-    };
-    const std::string expected = parse(text.size(), text.size());
-    EXPECT_FALSE(expected.empty());
-    for (size_t split = 0; split <= text.size(); ++split)
-      EXPECT_EQ(parse(split, std::min(split + 3, text.size())), expected) << split;
-  }
-}
-
-TEST(ResponseParser, WhatIsNoAnswerIsRefused) {
-  const auto error = [](std::string_view text) {
-    ResponseParser parser;
-    Status status = parser.feed(text, [](std::string_view) {});
-    if (status.ok()) status = parser.finish();
-    return std::string(message(status));
-  };
-  EXPECT_THAT(error("SSH-2.0\r\n\r\n"), HasSubstr("no status line"));
-  EXPECT_THAT(error("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"), HasSubstr("Content-Length"));
-  EXPECT_THAT(error("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
-              HasSubstr("chunk size 'zz'"));
-  EXPECT_THAT(error("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"), HasSubstr("closed"));
-  EXPECT_THAT(error(std::string(100'000, 'x')), HasSubstr("more than 65536"));
-}
-
-TEST(ParseUrl, Spellings) {
-  const auto url = parse_url("http://[::1]:80/a/");
-  ASSERT_TRUE(url.ok()) << url.status();
-  EXPECT_EQ(url->host + url->path, "::1/a");
-  EXPECT_EQ(parse_url("localhost:8000")->port, 8000);
-  for (const char* bad : {"", "http://", "http://a:0", "http://a:x", "https://a", "http://[::1"})
-    EXPECT_FALSE(parse_url(bad).ok()) << bad;
 }
 
 TEST(Load, AStreamIsCountedByItsUsage) {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "front/trace/url.h"
+#include "front/client/url.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {

@@ -3,21 +3,8 @@
 #include "front/trace/otlp_exporter.h"
 
 #include <algorithm>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/asio/ssl/stream.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
 #include <charconv>
 #include <iterator>
-#include <optional>
 
 #include "base/contained.h"
 #include "base/json.h"
@@ -25,11 +12,6 @@
 
 namespace nereid::front {
 namespace {
-
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using boost::system::error_code;
 
 constexpr std::chrono::seconds kTimeout(10);  // for a whole POST
 constexpr int64_t kMaxPauseSeconds = 60;      // limit of a collector's Retry-After
@@ -64,94 +46,13 @@ json::object span_json(const Span& span) {
   return out;
 }
 
-// One POST on a connection of its own; every step under one deadline.
-class Post {
- public:
-  // `tls` null: plain text.
-  Post(const Url& url, const std::string& body, asio::ssl::context* tls)
-      : url_(url), stream_(io_), resolver_(io_) {
-    if (tls != nullptr) tls_.emplace(stream_, *tls);
-    request_.method(http::verb::post);
-    request_.target(url.target);
-    request_.version(11);
-    const bool is_v6 = url.host.find(':') != std::string::npos;
-    const bool is_usual = url.port == (url.is_tls ? "443" : "80");
-    request_.set(http::field::host,
-                 (is_v6 ? "[" + url.host + "]" : url.host) + (is_usual ? "" : ":" + url.port));
-    request_.set(http::field::content_type, "application/json");
-    request_.set(http::field::connection, "close");
-    request_.body() = body;
-    request_.prepare_payload();
-    parser_.body_limit(boost::none);  // the body is not read
-  }
-
-  // Unavailable: may be retried.
-  Status run() {
-    resolver_.async_resolve(url_.host, url_.port, [this](error_code ec, auto results) {
-      if (note("resolve", ec)) return;
-      stream_.expires_after(kTimeout);
-      stream_.async_connect(results, [this](error_code e, const auto&) {
-        if (note("connect", e)) return;
-        tls_ ? handshake() : exchange(stream_);
-      });
-    });
-    io_.run_for(2 * kTimeout);  // a resolver may hang
-    if (!failure_.ok()) return failure_;
-    if (!done_) return unavailable("no answer within {} s", kTimeout.count());
-    const auto status = parser_.get().result_int();
-    if (status / 100 == 2) return ok();
-    const bool is_busy = status == 429 || status == 502 || status == 503 || status == 504;
-    return is_busy ? unavailable("the collector answers {}", status)
-                   : invalid_argument("the collector answers {}", status);
-  }
-  // Seconds in the response's Retry-After; 0 without it.
-  Duration pause() const {
-    int64_t seconds = 0;
-    const std::string_view text = parser_.get()[http::field::retry_after];
-    std::from_chars(text.data(), text.data() + text.size(), seconds);
-    return std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kMaxPauseSeconds));
-  }
-
- private:
-  bool note(const char* step, error_code ec) {
-    if (ec) failure_ = unavailable("{}: {}", step, ec.message());
-    return static_cast<bool>(ec);
-  }
-  void handshake() {
-    error_code is_name;
-    asio::ip::make_address(url_.host, is_name);
-    if (is_name) SSL_set_tlsext_host_name(tls_->native_handle(), url_.host.c_str());
-    tls_->set_verify_mode(asio::ssl::verify_peer);
-    tls_->set_verify_callback(asio::ssl::host_name_verification(url_.host));
-    tls_->async_handshake(asio::ssl::stream_base::client, [this](error_code ec) {
-      if (!note("TLS handshake", ec)) return exchange(*tls_);
-      const bool is_untrusted =
-          ec.category() == asio::error::get_ssl_category() &&
-          ERR_GET_REASON(static_cast<unsigned long>(ec.value())) == SSL_R_CERTIFICATE_VERIFY_FAILED;
-      if (is_untrusted) failure_ = invalid_argument("{}", message(failure_));
-    });
-  }
-  void exchange(auto& stream) {
-    http::async_write(stream, request_, [this, &stream](error_code ec, size_t) {
-      // Reads only the status: a server that refuses a body need not read all of it.
-      http::async_read_header(stream, buffer_, parser_, [this, ec](error_code e, size_t) {
-        done_ = !e;
-        if (e) note(ec ? "write" : "read", ec ? ec : e);
-      });
-    });
-  }
-
-  const Url& url_;
-  asio::io_context io_;
-  beast::tcp_stream stream_;
-  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
-  asio::ip::tcp::resolver resolver_;
-  http::request<http::string_body> request_;
-  beast::flat_buffer buffer_;
-  http::response_parser<http::string_body> parser_;
-  Status failure_;
-  bool done_ = false;
-};
+// Seconds of a Retry-After; 0 without it.
+Duration pause_of(const HttpAnswer& answer) {
+  int64_t seconds = 0;
+  const std::string& text = answer.retry_after;
+  std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kMaxPauseSeconds));
+}
 
 }  // namespace
 
@@ -165,31 +66,20 @@ std::string otlp_body(const OtlpOptions& options, const std::vector<Span>& spans
   return json::serialize(json::object{{"resourceSpans", json::array{std::move(resource)}}});
 }
 
-struct OtlpExporter::Tls {
-  asio::ssl::context context{asio::ssl::context::tls_client};
-};
-
 StatusOr<std::unique_ptr<OtlpExporter>> OtlpExporter::create(OtlpOptions options) {
   ASSIGN_OR_RETURN(Url url, parse_url(options.url));
-  std::unique_ptr<Tls> tls;
+  std::shared_ptr<const TlsClient> tls;
   if (url.is_tls) {
-    tls = std::make_unique<Tls>();
-    error_code ec;
-    if (options.ca_file.empty()) {
-      tls->context.set_default_verify_paths(ec);
-    } else {
-      tls->context.load_verify_file(options.ca_file, ec);
-    }
-    if (ec) {
-      return invalid_argument("OTEL_EXPORTER_OTLP_CERTIFICATE: '{}' cannot be used: {}",
-                              options.ca_file, ec.message());
-    }
+    auto made = TlsClient::create(options.ca_file);
+    if (!made.ok())
+      return invalid_argument("OTEL_EXPORTER_OTLP_CERTIFICATE: {}", message(made.status()));
+    tls = *std::move(made);
   }
   return std::unique_ptr<OtlpExporter>(
       new OtlpExporter(std::move(options), std::move(url), std::move(tls)));
 }
 
-OtlpExporter::OtlpExporter(OtlpOptions options, Url url, std::unique_ptr<Tls> tls)
+OtlpExporter::OtlpExporter(OtlpOptions options, Url url, std::shared_ptr<const TlsClient> tls)
     : options_(std::move(options)),
       url_(std::move(url)),
       tls_(std::move(tls)),
@@ -285,14 +175,17 @@ Status OtlpExporter::send(const std::string& body) {
 }
 
 Status OtlpExporter::post(const std::string& body, Duration& pause) const {
-  try {
-    Post post(url_, body, tls_ == nullptr ? nullptr : &tls_->context);
-    const Status status = post.run();
-    pause = post.pause();
-    return status;
-  } catch (const std::exception& e) {
-    return internal_error("{}", e.what());
-  }
+  const HttpCall call{.headers = {{"Content-Type", "application/json"}}, .body = body};
+  // Only the head is read: a server that refuses a body need not read all of it.
+  const auto answer = send_call(url_, call, now() + kTimeout, /*on_body=*/nullptr, tls_.get());
+  if (absl::IsDeadlineExceeded(answer.status())) return unavailable("{}", message(answer.status()));
+  RETURN_IF_ERROR(answer.status());
+  pause = pause_of(*answer);
+  const int status = answer->status;
+  if (status / 100 == 2) return ok();
+  const bool is_busy = status == 429 || status == 502 || status == 503 || status == 504;
+  return is_busy ? unavailable("the collector answers {}", status)
+                 : invalid_argument("the collector answers {}", status);
 }
 
 }  // namespace nereid::front

@@ -15,8 +15,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "front/client/http_client.h"
 #include "front/trace/options.h"
-#include "front/trace/url.h"
 
 namespace nereid::front {
 
@@ -44,8 +44,7 @@ class OtlpExporter {
   void add(std::vector<Span> spans);
 
  private:
-  struct Tls;
-  OtlpExporter(OtlpOptions options, Url url, std::unique_ptr<Tls> tls);
+  OtlpExporter(OtlpOptions options, Url url, std::shared_ptr<const TlsClient> tls);
   void run();
   // Sends until success, refusal, or the last retry; when stopping, once more. Not locked.
   Status send(const std::string& body);
@@ -56,7 +55,7 @@ class OtlpExporter {
 
   const OtlpOptions options_;
   const Url url_;
-  const std::unique_ptr<Tls> tls_;  // null: plain text
+  const std::shared_ptr<const TlsClient> tls_;  // null: plain text
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Span> queue_;

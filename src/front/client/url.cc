@@ -1,6 +1,9 @@
-#include "front/trace/url.h"
+#include "front/client/url.h"
 
 #include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
 
 namespace nereid::front {
 
@@ -36,15 +39,22 @@ StatusOr<Url> parse_url(std::string_view text) {
   }
   if (colon != std::string_view::npos) {
     const std::string_view port = authority.substr(colon + 1);
-    const bool digits =
-        std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (authority[colon] != ':' || port.empty() || port.size() > 5 || !digits) {
-      return bad("the port is not a number");
+    uint16_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (authority[colon] != ':' || error != std::errc() || end != port.data() + port.size() ||
+        number == 0) {
+      return bad("the port is not in [1, 65535]");
     }
     url.port = port;
   }
   if (url.host.empty()) return bad("no host");
   return url;
+}
+
+std::string host_header(const Url& url) {
+  const bool is_v6 = url.host.find(':') != std::string::npos;
+  const std::string host = is_v6 ? fmt::format("[{}]", url.host) : url.host;
+  return url.port == (url.is_tls ? "443" : "80") ? host : fmt::format("{}:{}", host, url.port);
 }
 
 }  // namespace nereid::front

@@ -1,19 +1,25 @@
-#include "cli/load/http_client.h"
+#include "front/client/http_client.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <memory>
 #include <system_error>
 
-namespace nereid::cli {
+#include <fmt/format.h>
+
+namespace nereid::front {
 namespace {
 
 constexpr size_t kMaxHeadBytes = 64 << 10;
@@ -77,12 +83,11 @@ Status connect_to(const Socket& socket, const addrinfo& address, Time deadline) 
   return unavailable("connect: {}", errno_text());
 }
 
-StatusOr<std::unique_ptr<Socket>> open_socket(const ServerUrl& url, Time deadline) {
+StatusOr<std::unique_ptr<Socket>> open_socket(const Url& url, Time deadline) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* raw = nullptr;
-  if (const int error =
-          ::getaddrinfo(url.host.c_str(), std::to_string(url.port).c_str(), &hints, &raw);
+  if (const int error = ::getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &raw);
       error != 0) {
     return unavailable("{}: {}", url.host, ::gai_strerror(error));
   }
@@ -101,13 +106,41 @@ StatusOr<std::unique_ptr<Socket>> open_socket(const ServerUrl& url, Time deadlin
   return status;
 }
 
-Status send_all(const Socket& socket, std::string_view bytes, Time deadline) {
+// A connection, plain or with TLS. OpenSSL gets and gives its bytes in memory, so that sockets are
+// written in one place, without SIGPIPE.
+class Connection {
+ public:
+  Connection(std::unique_ptr<Socket> socket, Time deadline)
+      : socket_(std::move(socket)), deadline_(deadline) {}
+
+  Status start_tls(const TlsClient& tls, const std::string& host);
+  Status write(std::string_view bytes);
+  // Appends what has arrived, at least a byte; nothing at the end of the connection.
+  Status read(std::string& bytes);
+
+ private:
+  struct Free {
+    void operator()(SSL* ssl) const { SSL_free(ssl); }
+  };
+  Status send(std::string_view bytes);
+  StatusOr<size_t> receive();  // into buffer_; 0: the end
+  Status flush();              // sends what OpenSSL has written
+  // Repeats an operation of OpenSSL while it waits for bytes. False: the peer has ended TLS.
+  StatusOr<bool> repeat(const char* step, const std::function<int()>& operation);
+
+  const std::unique_ptr<Socket> socket_;
+  const Time deadline_;
+  std::unique_ptr<SSL, Free> ssl_;  // null: plain
+  std::array<char, size_t{64} << 10> buffer_;
+};
+
+Status Connection::send(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = ::send(socket_->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
-      RETURN_IF_ERROR(socket.wait(POLLOUT, deadline));
+      RETURN_IF_ERROR(socket_->wait(POLLOUT, deadline_));
     } else if (errno != EINTR) {
       return unavailable("send: {}", errno_text());
     }
@@ -115,31 +148,113 @@ Status send_all(const Socket& socket, std::string_view bytes, Time deadline) {
   return ok();
 }
 
+StatusOr<size_t> Connection::receive() {
+  while (true) {
+    const ssize_t size = ::recv(socket_->fd(), buffer_.data(), buffer_.size(), 0);
+    if (size >= 0) return static_cast<size_t>(size);
+    if (errno == EAGAIN) {
+      RETURN_IF_ERROR(socket_->wait(POLLIN, deadline_));
+    } else if (errno != EINTR) {
+      return unavailable("recv: {}", errno_text());
+    }
+  }
+}
+
+Status Connection::flush() {
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(SSL_get_wbio(ssl_.get()), &bytes);
+  if (size <= 0) return ok();
+  RETURN_IF_ERROR(send({bytes, static_cast<size_t>(size)}));
+  BIO_reset(SSL_get_wbio(ssl_.get()));
+  return ok();
+}
+
+StatusOr<bool> Connection::repeat(const char* step, const std::function<int()>& operation) {
+  while (true) {
+    ERR_clear_error();
+    const int result = operation();
+    const int error = SSL_get_error(ssl_.get(), result);
+    const unsigned long reason = ERR_peek_error();
+    RETURN_IF_ERROR(flush());
+    if (result > 0) return true;
+    if (error == SSL_ERROR_ZERO_RETURN) return false;
+    if (error != SSL_ERROR_WANT_READ) {
+      const long verified = SSL_get_verify_result(ssl_.get());
+      if (verified != X509_V_OK)
+        return invalid_argument("{}: {}", step, X509_verify_cert_error_string(verified));
+      const char* text = ERR_reason_error_string(reason);
+      return unavailable("{}: {}", step, text ? text : "the connection broke");
+    }
+    ASSIGN_OR_RETURN(const size_t size, receive());
+    if (size == 0) return unavailable("{}: the server closed the connection", step);
+    BIO_write(SSL_get_rbio(ssl_.get()), buffer_.data(), static_cast<int>(size));
+  }
+}
+
+Status Connection::start_tls(const TlsClient& tls, const std::string& host) {
+  ssl_.reset(SSL_new(tls.context()));
+  if (!ssl_) return internal_error("SSL_new fails");
+  SSL_set_bio(ssl_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+  X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
+  if (X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) != 1) {  // a name, not an address
+    SSL_set1_host(ssl_.get(), host.c_str());
+    SSL_set_tlsext_host_name(ssl_.get(), host.c_str());
+  }
+  return repeat("TLS handshake", [&] { return SSL_connect(ssl_.get()); }).status();
+}
+
+Status Connection::write(std::string_view bytes) {
+  if (!ssl_) return send(bytes);
+  return repeat("write",
+                [&] { return SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size())); })
+      .status();
+}
+
+Status Connection::read(std::string& bytes) {
+  if (!ssl_) {
+    ASSIGN_OR_RETURN(const size_t size, receive());
+    bytes.append(buffer_.data(), size);
+    return ok();
+  }
+  std::array<char, size_t{16} << 10> plain;
+  int size = 0;
+  ASSIGN_OR_RETURN(const bool goes_on, repeat("read", [&] {
+                     return size = SSL_read(ssl_.get(), plain.data(), plain.size());
+                   }));
+  if (goes_on) bytes.append(plain.data(), static_cast<size_t>(size));
+  return ok();
+}
+
+std::string request_text(const Url& url, const HttpCall& call) {
+  std::string target = url.target;
+  if (!call.path.empty()) {
+    while (target.ends_with('/')) target.pop_back();
+    target += call.path;
+  }
+  std::string text = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", call.method,
+                                 target, host_header(url));
+  for (const auto& [name, value] : call.headers) text += fmt::format("{}: {}\r\n", name, value);
+  if (!call.body.empty()) text += fmt::format("Content-Length: {}\r\n", call.body.size());
+  return text + "\r\n" + call.body;
+}
+
 }  // namespace
 
-StatusOr<ServerUrl> parse_url(const std::string& text) {
-  std::string_view rest = text;
-  if (rest.starts_with("https://"))
-    return unsupported("{}: https is not supported; allowed: http://", text);
-  if (rest.starts_with("http://")) rest.remove_prefix(7);
-  ServerUrl url;
-  const size_t slash = std::min(rest.find('/'), rest.size());
-  std::string_view host = rest.substr(0, slash);
-  url.path = rest.substr(slash);
-  while (url.path.ends_with('/')) url.path.pop_back();
-  const size_t bracket = host.starts_with('[') ? host.find(']') : 0;
-  if (bracket == host.npos) return invalid_argument("{}: ']' is missing", text);
-  if (const size_t colon = host.find(':', bracket); colon != host.npos) {
-    if (!read_number(host.substr(colon + 1), url.port) || url.port < 1 || url.port > 65535)
-      return invalid_argument("{}: the port is not in [1, 65535]", text);
-    host = host.substr(0, colon);
-  }
-  if (bracket > 0) host = host.substr(1, bracket - 1);
-  if (host.empty() || host.find_first_of(" @\r\n") != host.npos)
-    return invalid_argument("{}: is not http://HOST:PORT", text);
-  url.host = host;
-  return url;
+StatusOr<std::shared_ptr<const TlsClient>> TlsClient::create(const std::string& ca_file) {
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  if (!context) return internal_error("SSL_CTX_new fails");
+  std::shared_ptr<const TlsClient> tls(new TlsClient(context));
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  ERR_clear_error();
+  const bool good = ca_file.empty()
+                        ? SSL_CTX_set_default_verify_paths(context) == 1
+                        : SSL_CTX_load_verify_locations(context, ca_file.c_str(), nullptr) == 1;
+  if (good) return tls;
+  const char* text = ERR_reason_error_string(ERR_peek_last_error());
+  return invalid_argument("'{}' cannot be used: {}", ca_file, text ? text : "no certificates");
 }
+
+TlsClient::~TlsClient() { SSL_CTX_free(context_); }
 
 Status ResponseParser::read_header(std::string_view line) {
   const size_t colon = line.find(':');
@@ -148,6 +263,7 @@ Status ResponseParser::read_header(std::string_view line) {
   if (same_word(name, "Transfer-Encoding")) is_chunked_ |= same_word(value, "chunked");
   if (same_word(name, "Content-Length") && (!read_number(value, left_) || left_ < 0))
     return invalid_argument("Content-Length: '{}'", value.substr(0, 40));
+  if (same_word(name, "Retry-After")) retry_after_ = value;
   return ok();
 }
 
@@ -238,30 +354,24 @@ Status ResponseParser::finish() {
   return unavailable("the server closed the connection before its answer was complete");
 }
 
-StatusOr<int> send_call(const ServerUrl& url, const HttpCall& call, Time deadline,
-                        const OnBody& on_body) {
-  ASSIGN_OR_RETURN(const auto socket, open_socket(url, deadline));
-  std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\n",
-                                 call.method, url.path, call.path, url.host, url.port);
-  for (const auto& [name, value] : call.headers) text += fmt::format("{}: {}\r\n", name, value);
-  if (!call.body.empty()) text += fmt::format("Content-Length: {}\r\n", call.body.size());
-  text += "\r\n" + call.body;
-  RETURN_IF_ERROR(send_all(*socket, text, deadline));
+StatusOr<HttpAnswer> send_call(const Url& url, const HttpCall& call, Time deadline,
+                               const OnBody& on_body, const TlsClient* tls) {
+  ASSIGN_OR_RETURN(auto socket, open_socket(url, deadline));
+  const auto connection = std::make_unique<Connection>(std::move(socket), deadline);
+  if (url.is_tls && !tls) return invalid_argument("{}: https needs settings of TLS", url.host);
+  if (url.is_tls) RETURN_IF_ERROR(connection->start_tls(*tls, url.host));
+  // A server that refuses a body may answer without reading all of it.
+  const Status written = connection->write(request_text(url, call));
   ResponseParser parser;
-  std::vector<char> buffer(size_t{64} << 10);
-  while (!parser.is_done()) {
-    const ssize_t size = ::recv(socket->fd(), buffer.data(), buffer.size(), 0);
-    if (size > 0) {
-      RETURN_IF_ERROR(parser.feed({buffer.data(), static_cast<size_t>(size)}, on_body));
-    } else if (size == 0) {
-      RETURN_IF_ERROR(parser.finish());
-    } else if (errno == EAGAIN) {
-      RETURN_IF_ERROR(socket->wait(POLLIN, deadline));
-    } else if (errno != EINTR) {
-      return unavailable("recv: {}", errno_text());
-    }
+  const OnBody no_body = [](std::string_view) {};
+  while (!parser.is_done() && (on_body || !parser.has_head())) {
+    std::string bytes;
+    if (const Status status = connection->read(bytes); !status.ok())
+      return written.ok() ? status : written;
+    RETURN_IF_ERROR(bytes.empty() ? parser.finish()
+                                  : parser.feed(bytes, on_body ? on_body : no_body));
   }
-  return parser.status();
+  return HttpAnswer{parser.status(), parser.retry_after()};
 }
 
 Status EventParser::feed(std::string_view piece, const OnBody& on_data) {
@@ -278,4 +388,4 @@ Status EventParser::feed(std::string_view piece, const OnBody& on_data) {
   return ok();
 }
 
-}  // namespace nereid::cli
+}  // namespace nereid::front

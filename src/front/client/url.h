@@ -15,7 +15,10 @@ struct Url {
   std::string target = "/";  // path and query
 };
 
-// InvalidArgument for any text but http[s]://HOST[:PORT][/PATH].
+// InvalidArgument for any text but [http[s]://]HOST[:PORT][/PATH], with a port in [1, 65535].
 StatusOr<Url> parse_url(std::string_view text);
+
+// The value of the header Host: the port stands in it where it is not the scheme's usual one.
+std::string host_header(const Url& url);
 
 }  // namespace nereid::front
