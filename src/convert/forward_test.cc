@@ -446,6 +446,53 @@ TEST_F(ForwardTest, NamesInMemoryAreRead) {
   }
 }
 
+// Granite's mixtures without experts are Granite whose MLP has the names of the shared expert.
+TEST_F(ForwardTest, GraniteWithoutExpertsIsGranite) {
+  const std::string source = kSourceRoot + "/tests/models/granite";
+  const auto file = io::TensorFile::open(source + "/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  std::map<std::string, io::StoredTensor> named;
+  for (const io::StoredTensor& tensor : file->tensors()) named[tensor.name] = tensor;
+  std::map<std::string, std::vector<std::byte>> bytes;
+  std::vector<io::StoredTensor> tensors;
+  for (auto& [name, tensor] : named) {
+    const size_t at = name.find("mlp.");
+    if (at == std::string::npos) {
+      tensors.push_back(tensor);
+    } else if (name.ends_with("down_proj.weight")) {
+      tensors.push_back(tensor);
+      tensors.back().name = name.substr(0, at) + "shared_mlp.output_linear.weight";
+    } else if (name.ends_with("gate_proj.weight")) {
+      const std::string both = name.substr(0, at) + "shared_mlp.input_linear.weight";
+      tensors.push_back(
+          stack(both, {tensor, named[name.substr(0, at) + "mlp.up_proj.weight"]}, bytes[both]));
+    }
+  }
+  const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
+  const std::vector<float> wanted = Interpreter(engine("/tests/models/granite")).run(prompt);
+  const auto run = [&](const std::string& architecture, const json::object& fields) {
+    const std::filesystem::path dir =
+        dir_ /
+        fmt::format("{}-{}", architecture, std::hash<std::string>()(json::serialize(fields)));
+    std::filesystem::create_directories(dir);
+    json::object config = read_json_file(source + "/config.json")->as_object();
+    config["architectures"] = json::array{json::string(architecture)};
+    config["intermediate_size"] = 16;  // of experts, which are not there
+    config["shared_intermediate_size"] = 64;
+    config["num_local_experts"] = config["num_experts_per_tok"] = 0;
+    for (const auto& [key, value] : fields) config[key] = value;
+    EXPECT_TRUE(write_file_atomic(dir / "config.json", json::serialize(config)).ok());
+    EXPECT_TRUE(
+        write_file_atomic(dir / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+    return Interpreter(engine_of(dir)).run(prompt);
+  };
+  EXPECT_EQ(run("GraniteMoeSharedForCausalLM", {}), wanted);
+  json::object attention = {{"layer_types", {"attention", "attention"}}};
+  EXPECT_NE(run("GraniteMoeHybridForCausalLM", attention), wanted);  // no RoPE
+  attention["position_embedding_type"] = "rope";
+  EXPECT_EQ(run("GraniteMoeHybridForCausalLM", attention), wanted);
+}
+
 TEST_F(ForwardTest, QuickStartFollowsItsGolden) {
   const io::EngineFile file = engine("/models/quickstart");
   const auto golden = read_json_file(kSourceRoot + "/tests/golden/target.json");

@@ -137,6 +137,13 @@ std::vector<Family> newer_families() {
        {},
        joined(scales, {{"expert_shared_feed_forward_length", 24u}}),
        kPermuted},
+      // Without experts: a plain MLP, as wide as the expert that all tokens share.
+      {"granite",
+       "granitemoe",
+       {},
+       joined(scales, {{"expert_shared_feed_forward_length", 64u}, {"feed_forward_length", 16u}}),
+       kPermuted},
+      {"granite", "granitemoe", {}, joined(scales, {{"expert_count", 0u}}), kPermuted},
       {"ernie4_5_moe",
        "ernie4_5-moe",
        {},

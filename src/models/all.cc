@@ -30,6 +30,7 @@ const Family kFamilies[] = {
     {"MiniMaxM2ForCausalLM", read_minimax_m2_traits, &kMinimaxM2Weights},
     {"GraniteMoeForCausalLM", read_granite_moe_traits, &kGraniteMoeWeights},
     {"GraniteMoeSharedForCausalLM", read_granite_moe_shared_traits, &kGraniteMoeWeights},
+    {"GraniteMoeHybridForCausalLM", read_granite_hybrid_traits, &kGraniteMoeWeights},
     {"ExaoneMoeForCausalLM", read_exaone_moe_traits, &kExaoneMoeWeights, "", exaone_moe_ignores},
     {"ApertusForCausalLM", read_apertus_traits, &kApertusWeights, "", apertus_ignores},
     {"HunYuanDenseV1ForCausalLM", read_hunyuan_traits, &kHunyuanWeights},

@@ -59,6 +59,7 @@ Traits read_minimax_m2_traits(Config& config);
 extern const DecoderWeights kGraniteMoeWeights;
 Traits read_granite_moe_traits(Config& config);
 Traits read_granite_moe_shared_traits(Config& config);
+Traits read_granite_hybrid_traits(Config& config);
 
 // apertus.cc
 extern const DecoderWeights kApertusWeights;

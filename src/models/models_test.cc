@@ -476,6 +476,30 @@ TEST_F(ModelsTest, HostileExpertsAreRefusedByName) {
   EXPECT_THAT(error_with("use_sliding_window", true), HasSubstr("'use_sliding_window'"));
 }
 
+TEST_F(ModelsTest, GraniteWithoutExperts) {
+  config_ = read_json_file(kSource + "/tests/models/granitemoeshared/config.json")->as_object();
+  EXPECT_EQ(read(config_)->traits.num_experts, 8);
+  config_["num_local_experts"] = config_["num_experts_per_tok"] = 0;
+  const auto model = read(config_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->traits.num_experts, 0);
+  EXPECT_EQ(model->traits.intermediate_size, 24);
+  EXPECT_EQ(model->traits.shared_intermediate_size, 0);
+  EXPECT_THAT(error_with("shared_intermediate_size", 0),
+              HasSubstr("'shared_intermediate_size': 0"));
+  // Without a shared expert there is no MLP at all.
+  EXPECT_THAT(error_with("architectures", {"GraniteMoeForCausalLM"}),
+              HasSubstr("field 'num_local_experts': 0 is not an integer in [1, 1024]"));
+  config_["architectures"] = json::array{"GraniteMoeHybridForCausalLM"};
+  EXPECT_THAT(error_without("layer_types"), HasSubstr("'layer_types': 0 words for 2 layers"));
+  EXPECT_THAT(error_with("layer_types", {"attention", "mamba"}),
+              HasSubstr("'layer_types': 'mamba' is not supported, only 'attention' is"));
+  config_["layer_types"] = json::array{"attention", "attention"};
+  EXPECT_EQ(read(config_)->traits.has_rope, std::vector<bool>(2, false));
+  EXPECT_THAT(error_with("position_embedding_type", "alibi"),
+              HasSubstr("'position_embedding_type': 'alibi' is not one of rope, nope"));
+}
+
 // MTP layers are ignored; other layers beyond num_hidden_layers are errors.
 TEST_F(ModelsTest, ExtraLayersAreLeftOut) {
   const auto model = read_model(kSource + "/tests/models/deepseek_v3");

@@ -264,8 +264,15 @@ void complete_ernie_moe(GgufFields& f) {
   set_absent(f, "moe_layer_start_index", 0);
 }
 void complete_granite_moe(GgufFields& f) {
-  const bool shares = f.number("expert_shared_feed_forward_length", 0) > 0;
-  if (shares) f.config["architectures"] = json::array{"GraniteMoeSharedForCausalLM"};
+  const double shared = f.number("expert_shared_feed_forward_length", 0);
+  if (shared > 0) f.config["architectures"] = json::array{"GraniteMoeSharedForCausalLM"};
+  if (f.number("expert_count", 0) > 0) return;
+  // Without experts the shared one is a plain MLP.
+  f.config["architectures"] = json::array{"GraniteForCausalLM"};
+  for (const char* field : {"num_local_experts", "num_experts_per_tok", "shared_intermediate_size"})
+    f.config.erase(field);
+  f.config["intermediate_size"] =
+      static_cast<int64_t>(shared > 0 ? shared : f.number("feed_forward_length", 0));
 }
 // Chunk size, layers without RoPE and temperature tuning are missing in the files: values of the
 // published models. A window of 0: none of them. QK norms: all but the model with 128 experts.
