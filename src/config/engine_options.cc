@@ -63,7 +63,7 @@ void add_machine(Options& options, ExecutorConfig& c) {
         .parameter = "forced_kernels"},
        {.name = "exit_on_device_failure",
         .field = field(c.exit_on_device_failure),
-        .help = "end the process with exit code 1 when the device has failed for good; otherwise "
+        .help = "the process ends with exit code 1 when the device has failed for good; otherwise "
                 "requests get 503 and the model is not ready",
         .flag = "--exit-on-device-failure",
         .parameter = "exit_on_device_failure"},

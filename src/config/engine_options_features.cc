@@ -44,7 +44,7 @@ void add_trees(Options& options, ExecutorConfig& c) {
         .default_text = "the likeliest of each head"},
        {.name = "eagle_choices",
         .field = field(c.eagle_choices),
-        .help = "the same of an EAGLE head or of mtp",
+        .help = "tree of draft tokens of an EAGLE head or of mtp, written as `medusa_choices`",
         .flag = "--eagle-choices",
         .parameter = "eagle_choices",
         .default_text = "a chain"},
@@ -173,7 +173,8 @@ void add_adapters(Options& options, ExecutorConfig& c) {
         .parameter = "lora_cache_gpu_memory_fraction"},
        {.name = "peft_cache.num_device_module_layers",
         .field = field(peft.num_device_module_layers),
-        .help = "the same as a number of matrices of rank `peft_cache.max_adapter_size`; 0 = by "
+        .help = "adapters that run, as a number of matrices of rank `peft_cache.max_adapter_size`; "
+                "0 = by "
                 "`peft_cache.device_cache_fraction`",
         .range = {0, 1 << 24}},
        {.name = "peft_cache.host_cache_bytes",

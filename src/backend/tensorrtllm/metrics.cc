@@ -121,10 +121,10 @@ ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_st
       MetricLabels with_result = labels;
       with_result.emplace_back("result", result);
       set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_draft_tokens_total",
-               "Guessed tokens that were tested, by where they came from", with_result);
+               "Draft tokens that were tested, by their source", with_result);
     }
     set_.add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nereid_accepted_draft_length",
-             "Guesses of a sequence in a step that held, where it had any", labels, kDraftBuckets);
+             "Accepted drafts of a sequence in a step, where it had any", labels, kDraftBuckets);
   }
 }
 

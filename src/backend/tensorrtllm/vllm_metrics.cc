@@ -80,8 +80,8 @@ VllmMetrics::VllmMetrics(const std::string& model, int64_t version) {
   counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache");
   counter("vllm:spec_decode_num_drafts_total", "Steps of sequences with draft tokens");
-  counter("vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were tested");
-  counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn as well");
+  counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens that were tested");
+  counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens that were drawn as well");
   for (const char* reason : {"stop", "length", "abort"}) {
     MetricLabels with_reason = labels;
     with_reason.emplace_back("finished_reason", reason);

@@ -46,7 +46,7 @@ void add_ports(Options& options, ServeOptions& o) {
               .default_text = "one for each core, 2 to 8"},
              {.name = "port_file",
               .field = field(o.port_file),
-              .help = "write http=PORT, metrics=PORT and grpc=PORT here when ready",
+              .help = "file that gets http=PORT, metrics=PORT and grpc=PORT when all ports answer",
               .flag = "--port-file"}});
 }
 
@@ -115,7 +115,7 @@ void add_origins_and_tls(Options& options, ServeOptions& o) {
   add_group(options, "Access",
             {{.name = "http_cors_origin",
               .field = field(access.origins),
-              .help = "web pages of it may use the HTTP port; * = of any; may be repeated",
+              .help = "origin whose web pages may use the HTTP port; * = any; may be repeated",
               .flag = "--http-cors-origin"},
              {.name = "allowed_host",
               .field = field(access.hosts),
@@ -201,7 +201,7 @@ void add_openai(Options& options, front::OpenAiOptions& openai) {
               .flag = "--pooling"},
              {.name = "strict_fields",
               .field = field(openai.strict_fields),
-              .help = "refuse OpenAI requests with fields that are not known; otherwise they get a "
+              .help = "OpenAI requests with unknown fields are refused; otherwise they get a "
                       "Warning header",
               .flag = "--strict-fields"},
              {.name = "trust_request_chat_template",
@@ -216,7 +216,7 @@ void add_openai(Options& options, front::OpenAiOptions& openai) {
               .is_bytes = true},
              {.name = "ollama",
               .field = field(openai.ollama),
-              .help = "answer Ollama's /api/chat, /api/generate, /api/tags and /api/show too",
+              .help = "Ollama's API (/api/chat, /api/generate and so on) is answered too",
               .flag = "--ollama"}});
 }
 

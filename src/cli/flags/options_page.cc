@@ -59,9 +59,11 @@ std::string number_range(const Option& option) {
   const auto text = [](double value) {
     return std::is_integral_v<Number> ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
   };
-  return fmt::format("{}{} to {}{}", range.is_open_below ? "above " : "",
-                     option.zero_is_default ? "0, " + text(range.low) : text(range.low),
-                     range.is_open_above ? "below " : "", text(range.high));
+  std::string low = fmt::format("{}{}", range.is_open_below ? "above " : "", text(range.low));
+  // 0, the default, stands beside the range or at its border.
+  const bool touches = range.low == 0 || (std::is_integral_v<Number> && range.low == 1);
+  if (option.zero_is_default) low = touches ? "0" : "0, " + low;
+  return fmt::format("{} to {}{}", low, range.is_open_above ? "below " : "", text(range.high));
 }
 
 std::string allowed_values(const Option& option) {

@@ -203,7 +203,7 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
     EXPECT_EQ(got.reason(), expected[i].reason()) << "request " << i;
     EXPECT_EQ(got.log_probs, expected[i].log_probs) << "request " << i;
     num_ended += requests[i].guided_decoding && got.reason() == FinishReason::kEndId;
-    EXPECT_EQ(got.last.metrics.num_drafts, 0) << "what is forced is no guess";
+    EXPECT_EQ(got.last.metrics.num_drafts, 0) << "what is forced is no draft";
   }
   EXPECT_GT(num_ended, 10);
   if (way.max_logits > 0) {

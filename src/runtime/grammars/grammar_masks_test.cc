@@ -114,12 +114,12 @@ TEST_F(GuidesTest, WhatEndsIsWhole) {
 
 TEST_F(GuidesTest, OthersInTheBatchAndGuessesChangeNothing) {
   const auto alone = run(*executor_, {request(kSchema, 7)});
-  const auto guessing = open("ngram");
+  const auto speculating = open("ngram");
   std::vector<Request> mixed = {request(kSchema, 7), request(kRegex, 8)};
   Request free = request(kRegex, 9);
   free.guided_decoding.reset();
   mixed.push_back(free);
-  const auto together = run(*guessing, mixed);
+  const auto together = run(*speculating, mixed);
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_THAT(together, testing::Contains(alone[0]));
 }
@@ -149,7 +149,7 @@ TEST_F(GuidesTest, JumpingAheadChangesNothing) {
       EXPECT_EQ(got[0].outputs[0].token_ids, expected[0].outputs[0].token_ids) << i;
       EXPECT_EQ(got[0].outputs[0].log_probs, expected[0].outputs[0].log_probs) << i;
       EXPECT_EQ(got[0].outputs[0].finish_reason, expected[0].outputs[0].finish_reason) << i;
-      EXPECT_EQ(got[0].metrics.num_drafts, 0) << "what is forced is no guess";
+      EXPECT_EQ(got[0].metrics.num_drafts, 0) << "what is forced is no draft";
     }
   }
   const auto num_steps = [&](Executor& executor) {

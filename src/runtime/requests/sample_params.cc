@@ -134,7 +134,7 @@ bool is_greedy(const SamplingConfig& sampling) {
 }
 
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      std::span<const TokenId> guessed, exec::StepMessage& step, int32_t num_top) {
+                      std::span<const TokenId> drafts, exec::StepMessage& step, int32_t num_top) {
   SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), vocab_size);
   wanted.params.num_top = num_top;
   wanted.params.draft_test = kernels::DraftTest::kEqual;
@@ -149,9 +149,9 @@ void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t voc
   if (wanted.params.keeps_history == 0) return;
   const auto known = sequence.tokens();
   step.histories.push_back(
-      {.slot = slot, .num_tokens = static_cast<int32_t>(known.size() + guessed.size())});
+      {.slot = slot, .num_tokens = static_cast<int32_t>(known.size() + drafts.size())});
   step.history_tokens.insert(step.history_tokens.end(), known.begin(), known.end());
-  step.history_tokens.insert(step.history_tokens.end(), guessed.begin(), guessed.end());
+  step.history_tokens.insert(step.history_tokens.end(), drafts.begin(), drafts.end());
 }
 
 }  // namespace nereid::runtime

@@ -26,11 +26,11 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
 bool is_greedy(const SamplingConfig& sampling);
 
 // Loads a slot of the step for sampling drafts of `sequence`: its parameters without masks,
-// adapters, log-probs, draft tests and dense bias. History: the known tokens, then `guessed`, where
+// adapters, log-probs, draft tests and dense bias. History: the known tokens, then `drafts`, where
 // kUnknownToken equals no token in penalties. Reports the `num_top` likeliest tokens.
 inline constexpr TokenId kUnknownToken = std::numeric_limits<TokenId>::max();
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      std::span<const TokenId> guessed, exec::StepMessage& step,
+                      std::span<const TokenId> drafts, exec::StepMessage& step,
                       int32_t num_top = 0);
 
 }  // namespace nereid::runtime

@@ -62,7 +62,7 @@ class GoldenHeadsTest : public HeadsTest {
       : HeadsTest(heads_config(folder, choices)) {}
 
   // All cases in one call with different draft counts, then each alone.
-  void expect_golden(Tokens HeadsCase::*guesses) {
+  void expect_golden(Tokens HeadsCase::*drafts) {
     const std::vector<HeadsCase> cases = heads_cases();
     ASSERT_THAT(cases, SizeIs(16));
     std::vector<sched::Sequence> sequences;
@@ -75,7 +75,7 @@ class GoldenHeadsTest : public HeadsTest {
       questions.push_back({&sequences[i], 1 + static_cast<int32_t>(i % 5)});
     model_.proposer->propose(questions);
     for (size_t i = 0; i < cases.size(); ++i) {
-      const Tokens& all = cases[i].*guesses;
+      const Tokens& all = cases[i].*drafts;
       const Tokens expected(all.begin(), all.begin() + std::min(all.size(), i % 5 + 1));
       if (questions[i].drafts.size() > expected.size())
         questions[i].drafts.resize(expected.size());  // the file has four drafts of a chain
@@ -92,14 +92,14 @@ class GoldenHeadsTest : public HeadsTest {
     Tokens drawn = compute(text, 1);
     for (RequestId round = 2; round < 10; ++round) {
       text.insert(text.end(), drawn.begin(), drawn.end());
-      Tokens guesses = ask(text, 1, 3);
-      ASSERT_THAT(guesses, SizeIs(3));
+      Tokens drafts = ask(text, 1, 3);
+      ASSERT_THAT(drafts, SizeIs(3));
       const Tokens computed(text.begin(), text.end() - 1);
       compute(computed, round);
-      EXPECT_EQ(ask(text, round, 3), guesses) << "round " << round;
-      if (round % 2 == 0) guesses[1] = 7;
+      EXPECT_EQ(ask(text, round, 3), drafts) << "round " << round;
+      if (round % 2 == 0) drafts[1] = 7;
       Tokens tested = text;
-      tested.insert(tested.end(), guesses.begin(), guesses.end());
+      tested.insert(tested.end(), drafts.begin(), drafts.end());
       drawn = compute(tested, 1, static_cast<int32_t>(text.size()) - 1, 3);
     }
   }
@@ -164,11 +164,11 @@ TEST_F(MedusaTreeTest, GoesOnFromTheEndOfThePath) {
   EXPECT_EQ(ask(known, 1, 6), ask(known, 3, 6));
 }
 
-TEST_F(MedusaHeadsTest, GuessWhatPyTorchDoes) { expect_golden(&HeadsCase::medusa); }
+TEST_F(MedusaHeadsTest, DraftWhatPyTorchDoes) { expect_golden(&HeadsCase::medusa); }
 
 TEST_F(MedusaHeadsTest, GoOnFromTheStateOfTheLastTokenDrawn) { expect_same_as_anew(); }
 
-TEST_F(MedusaHeadsTest, GuessNothingBehindAnotherTokenThanTheLastDrawn) {
+TEST_F(MedusaHeadsTest, DraftNothingBehindAnotherTokenThanTheLastDrawn) {
   const HeadsCase c = heads_cases()[0];
   compute(c.prompt, 1);
   Tokens longer = c.known();
@@ -253,10 +253,10 @@ TEST_F(EagleHeadTest, TakesWhatAnotherTextHasLeft) {
   ASSERT_GT(prompt.size(), 70u);
   Tokens known = prompt;
   known.push_back(compute(prompt, 1).at(0));
-  const Tokens guesses = ask(known, 1, 4);
-  ASSERT_THAT(guesses, SizeIs(4));
+  const Tokens drafts = ask(known, 1, 4);
+  ASSERT_THAT(drafts, SizeIs(4));
   compute(prompt, 2, 64);
-  EXPECT_EQ(ask(known, 2, 4), guesses);
+  EXPECT_EQ(ask(known, 2, 4), drafts);
   compute(prompt, 3, 70);
   EXPECT_THAT(ask(known, 3, 4), SizeIs(4)) << "without some positions";
 }

@@ -136,7 +136,7 @@ void DraftModel::add_first(size_t row) {
   add_row(row, known, static_cast<int32_t>(start), r.num_drafts > 0);
   if (r.num_drafts > 0)
     add_draft_params(*r.question->sequence, static_cast<int32_t>(row), runner_->vocab_size(),
-                     /*guessed=*/{}, step_);
+                     /*drafts=*/{}, step_);
   r.entry->tokens.insert(r.entry->tokens.end(), known.begin(), known.end());
   r.entry->num_known = r.entry->tokens.size();
 }

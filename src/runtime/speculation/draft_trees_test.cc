@@ -186,7 +186,7 @@ TEST_F(Eagle3Test, GuessesWhatNumPyDoes) {
 TEST_F(Eagle3Test, DrawsWithTheRequestsParameters) {
   const ChainCase c = chain_cases("eagle3.json").at(0);
   RequestId id = 0;
-  const auto first_guess = [&](const std::function<void(sched::SequenceSpec&)>& set) {
+  const auto first_draft = [&](const std::function<void(sched::SequenceSpec&)>& set) {
     compute(c.prompt, ++id);
     sched::SequenceSpec spec{.id = id, .prompt = c.known, .max_new_tokens = 10};
     spec.sampling.temperature = 0;
@@ -198,10 +198,10 @@ TEST_F(Eagle3Test, DrawsWithTheRequestsParameters) {
     return question.drafts.empty() ? -1 : question.drafts[0];
   };
   const TokenId unknown = 4;  // unknown to the head
-  EXPECT_EQ(first_guess([](auto&) {}), c.chain[0]);
-  EXPECT_NE(first_guess([&](auto& spec) { edit_payload(spec).bad_words = {{c.chain[0]}}; }),
+  EXPECT_EQ(first_draft([](auto&) {}), c.chain[0]);
+  EXPECT_NE(first_draft([&](auto& spec) { edit_payload(spec).bad_words = {{c.chain[0]}}; }),
             c.chain[0]);
-  EXPECT_EQ(first_guess([&](auto& spec) {
+  EXPECT_EQ(first_draft([&](auto& spec) {
               SequencePayload& payload = edit_payload(spec);
               payload.logit_bias = {{c.chain[1], 1000.0f}, {unknown, 2000.0f}};
               payload.bad_words = {{unknown}};

@@ -320,10 +320,11 @@ Status EagleHead::take(exec::Ticket& ticket) {
     for (Branch& branch : row.branches) {
       const exec::RowResult& result = results[next++];
       if (!row.tree) continue;
-      find_guesses(result, guesses_);
+      find_token_candidates(result, token_candidates_);
       if (vocabulary_)
-        for (Guess& guess : guesses_) guess.token = vocabulary_->model_token(guess.token);
-      row.tree->add(branch.node, guesses_);
+        for (TokenCandidate& candidate : token_candidates_)
+          candidate.token = vocabulary_->model_token(candidate.token);
+      row.tree->add(branch.node, token_candidates_);
       branch.state.assign(result.hidden.begin(), result.hidden.end());
     }
   return ok();

@@ -123,7 +123,7 @@ class EagleHead : public Proposer {
   std::vector<Row> candidates_;        // all possible rows, with all their positions
   std::vector<Row> rows_;
   std::vector<TokenId> given_;
-  std::vector<Guess> guesses_;
+  std::vector<TokenCandidate> token_candidates_;
   exec::StepMessage step_;
   std::vector<std::byte> message_;
 };

@@ -28,30 +28,33 @@ int32_t TreeShape::num_branches() const {
   return std::max(1, std::ranges::max(num_at_depth));
 }
 
-void find_guesses(const exec::RowResult& result, std::vector<Guess>& guesses) {
-  guesses.clear();
+void find_token_candidates(const exec::RowResult& result, std::vector<TokenCandidate>& candidates) {
+  candidates.clear();
   if (!result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0) return;
-  guesses.push_back({.token = result.drawn[0].token});
+  candidates.push_back({.token = result.drawn[0].token});
   const auto top = result.top_of(0);
   for (const kernels::TopToken& one : top)
-    if (one.token != result.drawn[0].token) guesses.push_back({.token = one.token});
-  for (size_t i = 0; i < std::min(guesses.size(), top.size()); ++i)
-    guesses[i].log_prob = top[i].log_prob;
+    if (one.token != result.drawn[0].token) candidates.push_back({.token = one.token});
+  for (size_t i = 0; i < std::min(candidates.size(), top.size()); ++i)
+    candidates[i].log_prob = top[i].log_prob;
 }
 
-void GrowingTree::add(int32_t node, std::span<const Guess> guesses) {
+void GrowingTree::add(int32_t node, std::span<const TokenCandidate> candidates) {
   const Node from = node == kRoot ? Node{.place = DraftTree::Node().parent} : nodes_[node];
   if (!shape_->is_fixed()) {
-    for (const Guess& guess : guesses.first(std::min<size_t>(guesses.size(), shape_->top_k)))
-      nodes_.push_back(
-          {.token = guess.token, .parent = node, .log_prob = from.log_prob + guess.log_prob});
+    for (const TokenCandidate& candidate :
+         candidates.first(std::min<size_t>(candidates.size(), shape_->top_k)))
+      nodes_.push_back({.token = candidate.token,
+                        .parent = node,
+                        .log_prob = from.log_prob + candidate.log_prob});
     return;
   }
   const auto most = std::min(shape_->fixed.nodes.size(), static_cast<size_t>(most_));
   for (size_t place = 0; place < most; ++place) {
     const DraftTree::Node& wanted = shape_->fixed.nodes[place];
-    if (wanted.parent != from.place || static_cast<size_t>(wanted.rank) >= guesses.size()) continue;
-    nodes_.push_back({.token = guesses[static_cast<size_t>(wanted.rank)].token,
+    if (wanted.parent != from.place || static_cast<size_t>(wanted.rank) >= candidates.size())
+      continue;
+    nodes_.push_back({.token = candidates[static_cast<size_t>(wanted.rank)].token,
                       .parent = node,
                       .place = static_cast<int32_t>(place)});
   }

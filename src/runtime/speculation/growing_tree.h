@@ -29,14 +29,14 @@ struct TreeShape {
 };
 
 // A candidate for the next token and its log-probability.
-struct Guess {
+struct TokenCandidate {
   TokenId token = 0;
   float log_prob = 0;
 };
 
 // Candidates of a row whose slot was loaded by add_draft_params(): the sampled token, which counts
 // as the likeliest, then the likeliest others; empty if nothing can be sampled.
-void find_guesses(const exec::RowResult& result, std::vector<Guess>& guesses);
+void find_token_candidates(const exec::RowResult& result, std::vector<TokenCandidate>& candidates);
 
 class GrowingTree {
  public:
@@ -47,7 +47,7 @@ class GrowingTree {
       : shape_(&shape), most_(most), depth_(depth) {}
 
   // The candidates behind a node (first kRoot), likeliest first, distinct.
-  void add(int32_t node, std::span<const Guess> guesses);
+  void add(int32_t node, std::span<const TokenCandidate> candidates);
 
   // Ends a depth; returns the nodes of it that need candidates.
   std::vector<int32_t> next();

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-using Guesses = std::vector<Guess>;
+using Candidates = std::vector<TokenCandidate>;
 
 constexpr int32_t kDeep = 100, kMany = 100;
 
@@ -32,12 +32,12 @@ TEST(GrowingTree, ChainHasNoParents) {
   EXPECT_EQ(shape.num_branches(), 1);
   EXPECT_EQ(shape.num_ranks(), 1);
   GrowingTree tree(shape, kMany, kDeep);
-  tree.add(GrowingTree::kRoot, Guesses{{7}, {8}});
+  tree.add(GrowingTree::kRoot, Candidates{{7}, {8}});
   EXPECT_THAT(tree.next(), ElementsAre(0));
-  tree.add(0, Guesses{{9}});
+  tree.add(0, Candidates{{9}});
   EXPECT_THAT(tree.path(1), ElementsAre(7, 9));
   EXPECT_THAT(tree.next(), ElementsAre(1));
-  tree.add(1, Guesses{{3}});
+  tree.add(1, Candidates{{3}});
   EXPECT_THAT(tree.next(), IsEmpty());
   EXPECT_THAT(answer_of(tree).drafts, ElementsAre(7, 9, 3));
   EXPECT_THAT(answer_of(tree).parents, IsEmpty());
@@ -47,7 +47,7 @@ TEST(GrowingTree, EndsWhereNoMoreAreWanted) {
   const TreeShape shape{.fixed = DraftTree::chain(3)};
   GrowingTree few(shape, 1, kDeep), flat(shape, kMany, 1);
   for (GrowingTree* tree : {&few, &flat}) {
-    tree->add(GrowingTree::kRoot, Guesses{{7}});
+    tree->add(GrowingTree::kRoot, Candidates{{7}});
     EXPECT_THAT(tree->next(), IsEmpty());
     EXPECT_THAT(answer_of(*tree).drafts, ElementsAre(7));
   }
@@ -58,13 +58,13 @@ TEST(GrowingTree, FixedPlacesAreFilledInTheirOrder) {
   EXPECT_EQ(shape.num_branches(), 2);
   EXPECT_EQ(shape.num_ranks(), 2);
   GrowingTree tree(shape, kMany, kDeep);
-  tree.add(GrowingTree::kRoot, Guesses{{10}, {11}, {12}});
+  tree.add(GrowingTree::kRoot, Candidates{{10}, {11}, {12}});
   EXPECT_THAT(tree.next(), ElementsAre(0, 1));
-  tree.add(0, Guesses{{20}, {21}});
-  tree.add(1, Guesses{{30}, {31}});
+  tree.add(0, Candidates{{20}, {21}});
+  tree.add(1, Candidates{{30}, {31}});
   ASSERT_THAT(tree.next(), ElementsAre(2));
   EXPECT_EQ(tree.depth(2), 2);
-  tree.add(2, Guesses{{40}});
+  tree.add(2, Candidates{{40}});
   EXPECT_THAT(answer_of(tree).drafts, ElementsAre(10, 11, 21, 30, 40));
   EXPECT_THAT(answer_of(tree).parents, ElementsAre(-1, -1, 0, 1, 2));
 }
@@ -73,10 +73,10 @@ TEST(GrowingTree, FixedPlacesAreFilledInTheirOrder) {
 TEST(GrowingTree, AnswerEndsAtAPlaceWithoutGuess) {
   const TreeShape shape = fixed("{0}, {1}, {0, 1}, {1, 0}");
   GrowingTree tree(shape, kMany, kDeep);
-  tree.add(GrowingTree::kRoot, Guesses{{10}, {11}});
+  tree.add(GrowingTree::kRoot, Candidates{{10}, {11}});
   tree.next();
-  tree.add(0, Guesses{{20}});
-  tree.add(1, Guesses{{30}});
+  tree.add(0, Candidates{{20}});
+  tree.add(1, Candidates{{30}});
   EXPECT_THAT(answer_of(tree).drafts, ElementsAre(10, 11));
 }
 
@@ -84,14 +84,14 @@ TEST(GrowingTree, LikeliestGuessesAreExpandedAndKept) {
   const TreeShape shape{.top_k = 2, .depth = 3, .num_drafts = 4};
   EXPECT_EQ(shape.num_branches(), 2);
   GrowingTree tree(shape, kMany, kDeep);
-  tree.add(GrowingTree::kRoot, Guesses{{10, -0.1f}, {11, -3}, {12, -4}});
+  tree.add(GrowingTree::kRoot, Candidates{{10, -0.1f}, {11, -3}, {12, -4}});
   EXPECT_THAT(tree.next(), ElementsAre(0, 1));
-  tree.add(0, Guesses{{20, -0.2f}, {21, -2}});
-  tree.add(1, Guesses{{30, -0.1f}, {31, -5}});
+  tree.add(0, Candidates{{20, -0.2f}, {21, -2}});
+  tree.add(1, Candidates{{30, -0.1f}, {31, -5}});
   // Log-probabilities of paths: 30 has -3.1, 31 has -8 (behind 20: -0.3, 21: -2.1).
   EXPECT_THAT(tree.next(), ElementsAre(2, 3));
-  tree.add(2, Guesses{{40, -0.5f}, {41, -2}});
-  tree.add(3, Guesses{{50, -0.5f}, {51, -2}});
+  tree.add(2, Candidates{{40, -0.5f}, {41, -2}});
+  tree.add(3, Candidates{{50, -0.5f}, {51, -2}});
   EXPECT_THAT(tree.next(), IsEmpty()) << "it is three deep";
   EXPECT_THAT(answer_of(tree).drafts, ElementsAre(10, 20, 40, 21));
   EXPECT_THAT(answer_of(tree).parents, ElementsAre(-1, 0, 1, 0));
@@ -101,10 +101,10 @@ TEST(GrowingTree, LikeliestGuessesAreExpandedAndKept) {
 TEST(GrowingTree, OnlyWhatIsKeptIsExpanded) {
   const TreeShape shape{.top_k = 3, .depth = 5, .num_drafts = 30};
   GrowingTree tree(shape, 2, kDeep);
-  tree.add(GrowingTree::kRoot, Guesses{{10, -0.1f}, {11, -3}, {12, -4}});
+  tree.add(GrowingTree::kRoot, Candidates{{10, -0.1f}, {11, -3}, {12, -4}});
   EXPECT_THAT(tree.next(), ElementsAre(0, 1));
-  tree.add(0, Guesses{{20, -1}});
-  tree.add(1, Guesses{{30, -1}});
+  tree.add(0, Candidates{{20, -1}});
+  tree.add(1, Candidates{{30, -1}});
   EXPECT_THAT(tree.next(), ElementsAre(3));
 }
 
@@ -112,10 +112,10 @@ TEST(GrowingTree, OnlyWhatIsKeptIsExpanded) {
 TEST(GrowingTree, ParentsComeFirst) {
   const TreeShape shape{.top_k = 1, .depth = 3, .num_drafts = 3};
   GrowingTree tree(shape, kMany, kDeep);
-  tree.add(GrowingTree::kRoot, Guesses{{10, 0}});
+  tree.add(GrowingTree::kRoot, Candidates{{10, 0}});
   for (int32_t i = 0; i < 2; ++i) {
     ASSERT_THAT(tree.next(), ElementsAre(i));
-    tree.add(i, Guesses{{11 + i, 0}});
+    tree.add(i, Candidates{{11 + i, 0}});
   }
   EXPECT_THAT(answer_of(tree).parents, ElementsAre(-1, 0, 1));
 }

@@ -51,8 +51,8 @@ void Lookahead::answer(DraftQuestion& question) {
   if (state.config.ngram_size == 1) return;
   pool_known(state, known);
   if (const auto found = state.pool.find(known.back()); found != state.pool.end())
-    for (const Tokens& guess : found->second)
-      for (int32_t node = kRoot; const TokenId token : guess)
+    for (const Tokens& candidate : found->second)
+      for (int32_t node = kRoot; const TokenId token : candidate)
         node = add_draft(question, node, token);
   state.num_known = known.size();
   state.ends.clear();

@@ -19,7 +19,7 @@ MedusaHeads::MedusaHeads(std::vector<std::unique_ptr<exec::Runner>> heads, Draft
       tree_(std::move(tree)),
       is_chain_(tree_.is_chain()),
       num_ranks_(heads_.size()),
-      guesses_(heads_.size()) {
+      token_candidates_(heads_.size()) {
   NEREID_CHECK(tree_.depth() <= static_cast<int32_t>(heads_.size()));
   for (const DraftTree::Node& node : tree_.nodes) {
     int32_t& num = num_ranks_[static_cast<size_t>(node.depth - 1)];
@@ -106,21 +106,21 @@ StatusOr<exec::Ticket> MedusaHeads::launch(size_t head) {
 
 Status MedusaHeads::take(exec::Ticket& ticket, size_t head) {
   ASSIGN_OR_RETURN(const exec::StepResult results, heads_[head]->wait(ticket));
-  guesses_[head].resize(std::max(guesses_[head].size(), rows_.size()));
+  token_candidates_[head].resize(std::max(token_candidates_[head].size(), rows_.size()));
   size_t next = 0;
   for (size_t i = 0; i < rows_.size(); ++i)
-    if (rows_[i].depth > static_cast<int32_t>(head)) add_guesses(head, i, results[next++]);
+    if (rows_[i].depth > static_cast<int32_t>(head)) add_token_candidates(head, i, results[next++]);
   return ok();
 }
 
 // Candidates of a head for a row: the sampled token, then the likeliest others; may be empty.
-void MedusaHeads::add_guesses(size_t head, size_t row, const exec::RowResult& result) {
-  std::vector<TokenId>& guesses = guesses_[head][row];
-  guesses.clear();
+void MedusaHeads::add_token_candidates(size_t head, size_t row, const exec::RowResult& result) {
+  std::vector<TokenId>& candidates = token_candidates_[head][row];
+  candidates.clear();
   if (!result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0) return;
-  guesses.push_back(result.drawn[0].token);
+  candidates.push_back(result.drawn[0].token);
   for (const kernels::TopToken& top : result.top_of(0))
-    if (top.token != guesses[0]) guesses.push_back(top.token);
+    if (top.token != candidates[0]) candidates.push_back(top.token);
 }
 
 // The tree's nodes that have candidates.
@@ -128,9 +128,9 @@ void MedusaHeads::answer(size_t row) {
   const Row& r = rows_[row];
   for (const DraftTree::Node& node :
        std::span(tree_.nodes).first(static_cast<size_t>(r.num_drafts))) {
-    const auto& guesses = guesses_[static_cast<size_t>(node.depth - 1)][row];
-    if (static_cast<size_t>(node.rank) >= guesses.size()) return;
-    r.question->drafts.push_back(guesses[static_cast<size_t>(node.rank)]);
+    const auto& candidates = token_candidates_[static_cast<size_t>(node.depth - 1)][row];
+    if (static_cast<size_t>(node.rank) >= candidates.size()) return;
+    r.question->drafts.push_back(candidates[static_cast<size_t>(node.rank)]);
     if (!is_chain_) r.question->parents.push_back(node.parent);
   }
 }

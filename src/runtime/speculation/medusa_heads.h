@@ -51,7 +51,7 @@ class MedusaHeads : public Proposer {
   Status compute();
   StatusOr<exec::Ticket> launch(size_t head);
   Status take(exec::Ticket& ticket, size_t head);
-  void add_guesses(size_t head, size_t row, const exec::RowResult& result);
+  void add_token_candidates(size_t head, size_t row, const exec::RowResult& result);
   void answer(size_t row);
 
   const std::vector<std::unique_ptr<exec::Runner>> heads_;
@@ -62,7 +62,7 @@ class MedusaHeads : public Proposer {
   bool failed_ = false;  // logged; no more drafts
   // State of the current propose().
   std::vector<Row> rows_;
-  std::vector<std::vector<std::vector<TokenId>>> guesses_;  // by head, row and rank
+  std::vector<std::vector<std::vector<TokenId>>> token_candidates_;  // by head, row and rank
   exec::StepMessage step_;
   std::vector<std::byte> message_;
 };

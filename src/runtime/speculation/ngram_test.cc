@@ -81,7 +81,7 @@ TEST(NgramProposer, ALongPromptIsIndexedStepByStep) {
 }
 
 // To the last token, which no step has read.
-TEST(NgramPool, OthersGuessWhatASequenceHasSaid) {
+TEST(NgramPool, DraftsFromTextOfOtherSequences) {
   NgramProposer proposer(64);
   land(proposer, {1, 2, 3, 4, 5}, {6, 7});
   EXPECT_THAT(guesses_of(proposer, ngram_sequence({8, 1, 2, 3, 4}, 2), 9), ElementsAre(5, 6, 7));

@@ -96,8 +96,8 @@ Status RecurrentDrafter::take(exec::Ticket& ticket) {
   for (Row& row : rows_)
     for (Beam& beam : row.beams) {
       const exec::RowResult& result = results[next++];
-      find_guesses(result, guesses_);
-      row.tree.add(beam.node, guesses_);
+      find_token_candidates(result, token_candidates_);
+      row.tree.add(beam.node, token_candidates_);
       beam.own.assign(result.hidden.begin(), result.hidden.end());
     }
   return ok();

@@ -64,7 +64,7 @@ class RecurrentDrafter : public Proposer {
   bool failed_ = false;  // logged; no more drafts
   // State of the current propose().
   std::vector<Row> rows_;
-  std::vector<Guess> guesses_;
+  std::vector<TokenCandidate> token_candidates_;
   exec::StepMessage step_;
   std::vector<std::byte> message_;
 };

@@ -125,8 +125,8 @@ void Speculation::answer_all() {
   for (DraftQuestion& question : questions) question.most += question.sequence->has_unknown();
   ask(questions);
   for (size_t i = 0; i < num_questions_; ++i) {
-    const auto num_guessed = static_cast<int32_t>(questions[i].drafts.size());
-    candidates_[i].most = std::max(0, num_guessed - questions[i].sequence->has_unknown());
+    const auto num_drafts = static_cast<int32_t>(questions[i].drafts.size());
+    candidates_[i].most = std::max(0, num_drafts - questions[i].sequence->has_unknown());
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int32_t kNumNewTokens = 24;
-constexpr int32_t kGuessedIds = 1000;  // range of wrong drafts
+constexpr int32_t kWrongDraftIds = 1000;  // range of wrong drafts
 
 std::unique_ptr<Executor> open(const ExecutorConfig& config, const Numerics& numerics,
                                bool in_second_process = false,
@@ -89,8 +89,8 @@ const Expectations& expected(const Numerics& numerics) {
   return it->second;
 }
 
-std::unique_ptr<Proposer> guesses(const Expectations& e, bool in_trees) {
-  return std::make_unique<RowProposer>(e.requests, e.outcomes, kGuessedIds, in_trees);
+std::unique_ptr<Proposer> row_proposer(const Expectations& e, bool in_trees) {
+  return std::make_unique<RowProposer>(e.requests, e.outcomes, kWrongDraftIds, in_trees);
 }
 
 // Shares a block and a part of the next with the row, then diverges.
@@ -203,7 +203,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
     const auto executor =
         open(config, numerics, column.in_second_process,
-             column.is_speculated ? guesses(e, column.in_trees) : nullptr, column.is_late);
+             column.is_speculated ? row_proposer(e, column.in_trees) : nullptr, column.is_late);
     ASSERT_TRUE(executor);
     const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
     for (size_t row = 0; row < got.size(); ++row)
