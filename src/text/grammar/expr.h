@@ -95,8 +95,7 @@ inline ExprPtr asserted(Assertion assertion) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kAssertion, .assertion = assertion});
 }
 
-// Numbers of expressions; equal expressions have the same number. Two calls are equal if they call
-// one rule.
+// Numbers of expressions; equal expressions have the same number, as have calls of one rule.
 class ExprNumbers {
  public:
   ExprNumbers();
