@@ -9,10 +9,12 @@
 #include "convert/engine_cache.h"
 #include "exec/adapter_pool.h"
 #include "exec/measure.h"
+#include "exec/rank_group.h"
 #include "exec/step_message.h"
 #include "io/engine_file.h"
 #include "kernels/open.h"
 #include "kernels/roofline.h"
+#include "runtime/ranks.h"
 
 namespace nereid::bench {
 namespace {
@@ -32,6 +34,7 @@ struct Options {
   std::vector<std::string> kernels;
   std::string kv_type = "bf16", weights = "auto", head_weights = "auto", sampling = "greedy";
   bool random_weights = false, profile = false;
+  ExecutorConfig ranks;  // tensor_parallel, pipeline_parallel, expert_parallel, devices
 };
 
 size_t bytes_of(const exec::Runner& runner, std::string_view what) {
@@ -108,21 +111,63 @@ StatusOr<exec::RunnerLimits> limits_of(const Options& o, const std::filesystem::
   return limits;
 }
 
+// A model on its devices.
+struct Opened {
+  std::vector<kernels::OpenedDevice> devices;
+  std::filesystem::path engine;  // of the first rank
+  Health health{[] { return std::string("the ranks"); }};
+  std::unique_ptr<exec::Runner> runner;
+};
+
+Status open(const Options& o, Opened& out) {
+  ExecutorConfig config = o.ranks;
+  config.device = o.device;
+  ASSIGN_OR_RETURN(io::Mapping mapping, runtime::read_mapping(config));
+  ASSIGN_OR_RETURN(out.devices, runtime::open_devices(config, mapping.world()));
+  std::vector<const kernels::OpenedDevice*> devices;
+  std::vector<std::filesystem::path> engines;
+  for (const kernels::OpenedDevice& opened : out.devices) {
+    mapping.rank = static_cast<int32_t>(devices.size());
+    convert::BuildOptions build;
+    build.cache_dir = o.cache_dir;
+    build.random_weights = o.random_weights;
+    build.measure_on = opened.device.get();
+    build.compile.forced = o.kernels;
+    build.compile.adapters = o.adapters > 0;
+    build.compile.mapping = mapping;
+    RETURN_IF_ERROR(convert::read_weight_formats(o.weights, o.head_weights, build.compile));
+    ASSIGN_OR_RETURN(engines.emplace_back(), convert::ensure_engine(o.model, opened.registry,
+                                                                    opened.device->info(), build));
+    devices.push_back(&opened);
+  }
+  out.engine = engines[0];
+  ASSIGN_OR_RETURN(const exec::RunnerLimits limits, limits_of(o, out.engine));
+  if (mapping.is_single()) {
+    ASSIGN_OR_RETURN(out.runner, exec::make_runner(out.engine, *out.devices[0].device,
+                                                   out.devices[0].registry, limits));
+    return ok();
+  }
+  ASSIGN_OR_RETURN(auto comms, runtime::join_ranks(config, mapping, devices));
+  std::vector<exec::RankGroup::Rank> ranks;
+  for (size_t r = 0; r < devices.size(); ++r) {
+    ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engines[r]));
+    Device& device = *devices[r]->device;
+    ASSIGN_OR_RETURN(auto runner, exec::make_runner(std::move(file), device, devices[r]->registry,
+                                                    limits, {}, std::move(comms[r])));
+    ranks.push_back({std::move(runner), &device, device.info().kind != DeviceKind::kCpu});
+  }
+  out.runner = std::make_unique<exec::RankGroup>(std::move(ranks), out.health);
+  return ok();
+}
+
 Status measure(const Options& o) {
-  ASSIGN_OR_RETURN(kernels::OpenedDevice opened, kernels::open_device(o.device));
+  Opened model;
+  RETURN_IF_ERROR(open(o, model));
+  const auto& path = model.engine;
+  const kernels::OpenedDevice& opened = model.devices[0];
+  const auto& runner = model.runner;
+  const exec::RunnerLimits& limits = runner->limits();
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
-  convert::BuildOptions build;
-  build.cache_dir = o.cache_dir;
-  build.random_weights = o.random_weights;
-  build.measure_on = opened.device.get();
-  build.compile.forced = o.kernels;
-  build.compile.adapters = o.adapters > 0;
-  RETURN_IF_ERROR(convert::read_weight_formats(o.weights, o.head_weights, build.compile));
-  ASSIGN_OR_RETURN(const auto path,
-                   convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
-  ASSIGN_OR_RETURN(const exec::RunnerLimits limits, limits_of(o, path));
-  ASSIGN_OR_RETURN(const auto runner,
-                   exec::make_runner(path, *opened.device, opened.registry, limits));
   if (o.adapters > 0) {
     ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(path));
     RETURN_IF_ERROR(load_adapters(file.plan().modules, *runner));
@@ -141,13 +186,15 @@ Status measure(const Options& o) {
           exec::measure_steps(
               *runner, {batch, o.context, o.tokens, prompt, o.adapters, sampling_of(o.sampling)},
               o.steps));
-      const double least = static_cast<double>(cost.bytes()) / roofline.read_bytes_per_s;
+      const auto bytes = static_cast<double>(cost.bytes()) / std::ssize(model.devices);
+      const double least = bytes / roofline.read_bytes_per_s;
       fmt::print("batch {:>4}, {} tokens after {}", batch, o.tokens, o.context);
       if (prompt > 0) fmt::print(", beside a prompt of {}", prompt);
       fmt::print(
-          ": {:.3f} ms, {:.1f} tokens/s; {:.2f} GB read once: {:.3f} ms, {:.2f} of it reached\n",
-          cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds,
-          static_cast<double>(cost.bytes()) / 1e9, least * 1e3, least / cost.seconds);
+          ": {:.3f} ms, {:.1f} tokens/s; {:.2f} GB a device read once: {:.3f} ms, {:.2f} of it "
+          "reached\n",
+          cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds, bytes / 1e9, least * 1e3,
+          least / cost.seconds);
       if (o.profile) fmt::print("{}", cost.table());
       std::fflush(stdout);
     }
@@ -162,6 +209,10 @@ int main(int argc, char** argv) {
   CLI::App app("time of bare steps, medians");
   app.add_option("--model", o.model, "model directory")->capture_default_str();
   app.add_option("--device", o.device, "cpu or cuda:N")->capture_default_str();
+  app.add_option("--devices", o.ranks.devices, "of the ranks, as for nereid serve");
+  app.add_option("--tp", o.ranks.tensor_parallel, "tensor ranks")->capture_default_str();
+  app.add_option("--pp", o.ranks.pipeline_parallel, "stages")->capture_default_str();
+  app.add_option("--ep", o.ranks.expert_parallel, "expert ranks")->capture_default_str();
   app.add_option("--cache-dir", o.cache_dir, "where built engines are kept");
   app.add_option("--batch", o.batches, "sequences")->delimiter(',')->capture_default_str();
   app.add_option("--context", o.context, "cached positions of each")->capture_default_str();

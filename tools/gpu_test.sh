@@ -7,8 +7,8 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-host_programs=(exec_test exactness_test step_executor)
-cuda_programs=(gpu_kernels_test gpu_hang_test)
+host_programs=(exec_test exactness_test rank_worker)
+cuda_programs=(gpu_kernels_test gpu_comm_test gpu_hang_test)
 
 pack() {
   set -e
@@ -195,9 +195,12 @@ if [ -n "$sanitizer" ]; then
     step "kernels under $tool" 420 "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5 \
       "$bundle/bin/gpu_kernels_test" "$device" --once
   done
+  step "exchange under memcheck" 180 "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5 \
+    "$bundle/bin/gpu_comm_test" --once --ranks 0,0
 else
   skip "kernels under memcheck, synccheck" "no compute-sanitizer"
 fi
+step "exchange between ranks" 300 "$bundle/bin/gpu_comm_test"
 step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*Golden*:*TreeKernels.*'
 # Processes that share a GPU wait for each other's turns: this is quicker in one than in several.
 step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test"

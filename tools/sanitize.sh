@@ -23,7 +23,7 @@ export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp
 export NEREID_FUZZ_SEEDS=1000  # of the scheduler and the block pool; the release build runs 10,000, with every check
-left_out=QuantizeTest.CalibrationMakesFourBitsBetter:Isa/Golden*/generic:Cpu/EveryKernel.*_ref:Cpu/Sampling.*/ref:ForwardTest.TinyModelsEqualTheirGoldens:ForwardTest.OptionalPassesDoNotChangeABit:SpeculationTest.NoiseCostsLittle
+left_out=QuantizeTest.CalibrationMakesFourBitsBetter:Isa/Golden*/generic:Cpu/EveryKernel.*_ref:Cpu/Sampling.*/ref:ForwardTest.TinyModelsEqualTheirGoldens:PartitionTest.RanksGiveTheGoldenIds:PartitionTest.AdaptersHaveTheirColumnsOnTheRanks:ForwardTest.OptionalPassesDoNotChangeABit:SpeculationTest.NoiseCostsLittle
 export GTEST_FILTER=-$left_out
 mkdir -p build
 exec 9>"build/$preset.lock"

@@ -95,8 +95,24 @@ struct ExecutorConfig {
   // cpu, cuda:N, or auto: the device of a ready engine, else the first GPU, else the CPU (the
   // default of the command line and of the backend's parameters).
   std::string device = "cpu";
+  // A model on several ranks, tensor_parallel * pipeline_parallel of them, each with a part of the
+  // weights and of the KV cache. tensor_parallel divides heads, columns and vocabulary: a number,
+  // or auto: the fewest ranks on GPUs with memory for it. pipeline_parallel divides layers.
+  // expert_parallel: of the tensor ranks, so many groups with different experts; it divides
+  // tensor_parallel. Valid: 1 to 64, at most 64 ranks; 0 = 1.
+  std::string tensor_parallel = "1";
+  int32_t pipeline_parallel = 1;
+  int32_t expert_parallel = 1;
+  // Devices of the ranks, in order, at least as many: "cuda:0-3", "cuda:0,2"; cpu: all ranks on
+  // this CPU. Empty: `device`, and the GPUs after it.
+  std::string devices;
+  // Results have the same bits for any tensor_parallel, on CPUs; the engine is built for it.
+  bool tp_invariant = false;
+  // On CPUs: ranks after the first are processes of their own, started and ended with the model.
+  bool rank_processes = false;
   int32_t num_threads = 0;  // CPU compute threads; 0 = one per physical core
-  // Budget for weights, buffers and KV together; 0 = a share of the free memory.
+  // Budget for weights, buffers and KV together, for each GPU, or for all ranks on a CPU; 0 = a
+  // share of the free memory.
   int64_t memory_bytes = 0;
   // Type of the weights of matrix products, set when the engine is built: auto (the checkpoint's),
   // bf16, int8 (a scale for each output), int4 (a scale for every 128 inputs of an output), w8a8

@@ -108,6 +108,7 @@ class Executor {
   virtual std::vector<KvCacheEvent> kv_cache_events() = 0;
 
   virtual std::vector<MemoryUse> memory() const = 0;
+  virtual std::vector<RankStats> ranks() const { return {}; }  // none: the model has one rank
   virtual int32_t vocab_size() const = 0;
   virtual int32_t embedding_width() const = 0;  // numbers in the embedding of a token
   virtual int32_t num_labels() const = 0;   // size of a Pooling::kScore result; 0: no score head

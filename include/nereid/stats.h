@@ -158,6 +158,16 @@ struct KvCacheEvent {
 struct MemoryUse {
   std::string what;
   int64_t bytes = 0;
+  int32_t rank = 0;
+};
+
+// A rank of a model on several, since its start.
+struct RankStats {
+  int32_t rank = 0;
+  std::string device;  // "cpu" or "cuda:0"
+  int64_t num_steps = 0;
+  // Time of its steps in the exchange with other ranks; on GPUs the time of enqueuing it.
+  double exchange_seconds = 0;
 };
 
 // The iteration statistics as JSON in TensorRT-LLM's form and order; fields that do not apply are

@@ -14,6 +14,7 @@
 #include "cli/commands/commands.h"
 #include "cli/flags/parse_error.h"
 #include "cli/tools/tools.h"
+#include "runtime/ranks/rank_worker.h"
 
 namespace {
 
@@ -25,7 +26,13 @@ struct Tool {
   const char* help;
 };
 
+int rank_worker_main(int argc, char** argv) {
+  return nereid::runtime::rank_worker_main(argc, argv);
+}
+
+// Tools without help are for the program itself.
 constexpr Tool kTools[] = {
+    {nereid::runtime::kRankWorker, rank_worker_main, nullptr},
     {"convert", nereid::cli::convert_checkpoint_main,
      "turn a model into a TensorRT-LLM checkpoint, for any number of ranks"},
     {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "old name of convert"},
@@ -99,7 +106,8 @@ int run(int argc, char** argv) {
   nereid::cli::add_inspect(app, exit_code);
   nereid::cli::add_perplexity(app, exit_code);
   nereid::cli::add_options_page(app);
-  for (const auto& tool : kTools) app.add_subcommand(tool.name, tool.help);
+  for (const auto& tool : kTools)
+    if (tool.help) app.add_subcommand(tool.name, tool.help);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -86,15 +86,19 @@ std::vector<T> input(int rank, int64_t count) {
   return in;
 }
 
-// Reference: sum in the order of ranks.
+// Reference: element i of the sum over ranks [lo, lo + n).
+template <class T>
+float tree(int lo, int n, int64_t i) {
+  if (n == 1) return as_float(element<T>(value(lo, i)));
+  int half = 1;
+  while (half * 2 < n) half *= 2;
+  return tree<T>(lo, half, i) + tree<T>(lo + half, n - half, i);
+}
+
 template <class T>
 std::vector<T> sum(int size, int64_t count) {
   std::vector<T> out;
-  for (int64_t i = 0; i < count; ++i) {
-    float total = as_float(element<T>(value(0, i)));
-    for (int rank = 1; rank < size; ++rank) total += as_float(element<T>(value(rank, i)));
-    out.push_back(element<T>(total));
-  }
+  for (int64_t i = 0; i < count; ++i) out.push_back(element<T>(tree<T>(0, size, i)));
   return out;
 }
 
@@ -103,12 +107,20 @@ bool same(const std::vector<T>& a, const T* b) {
   return a.empty() || std::memcmp(a.data(), b, a.size() * sizeof(T)) == 0;
 }
 
-constexpr int64_t kCounts[] = {0, 1, 7, 1023, 4099};
+// The last ones are summed by shares, and take several pieces of 1 MiB.
+constexpr int64_t kCounts[] = {0, 1, 7, 1023, 4099, 9001};
+constexpr int64_t kManyPieces = 600'001;
+
+std::vector<int64_t> counts(int size) {
+  std::vector<int64_t> all(std::begin(kCounts), std::end(kCounts));
+  if (size == 3) all.push_back(kManyPieces);
+  return all;
+}
 
 template <class T>
 void check_all_reduce(int size) {
   Ranks ranks(size);
-  for (const int64_t count : kCounts) {
+  for (const int64_t count : counts(size)) {
     const auto expected = sum<T>(size, count);
     ranks.run_ok([&](Communicator& comm, Stream& stream) -> Status {
       auto in = input<T>(comm.rank(), count);
@@ -122,8 +134,8 @@ void check_all_reduce(int size) {
   }
 }
 
-TEST(ThreadGroup, SumsGoOverTheRanksInOrder) {
-  for (const int size : {1, 2, 3, 5, 8}) {
+TEST(ThreadGroup, SumsFollowThePairwiseTree) {
+  for (const int size : {1, 2, 3, 5, 6, 8}) {
     check_all_reduce<float>(size);
     check_all_reduce<BF16>(size);
   }
@@ -132,7 +144,7 @@ TEST(ThreadGroup, SumsGoOverTheRanksInOrder) {
 template <class T>
 void check_reduce_scatter(int size) {
   Ranks ranks(size);
-  for (const int64_t count : kCounts) {
+  for (const int64_t count : counts(size)) {
     const auto expected = sum<T>(size, size * count);
     ranks.run_ok([&](Communicator& comm, Stream& stream) -> Status {
       const int64_t mine = comm.rank() * count;
@@ -156,9 +168,9 @@ TEST(ThreadGroup, EveryRankGetsItsRowOfTheSum) {
 }
 
 TEST(ThreadGroup, GathersRowsOfAllRanks) {
-  for (const int size : {1, 2, 7}) {
+  for (const int size : {1, 2, 3, 7}) {
     Ranks ranks(size);
-    for (const int64_t count : kCounts) {
+    for (const int64_t count : counts(size)) {
       std::vector<uint8_t> expected;
       for (int rank = 0; rank < size; ++rank)
         expected.insert(expected.end(), static_cast<size_t>(count),
@@ -180,11 +192,58 @@ TEST(ThreadGroup, GathersRowsOfAllRanks) {
   }
 }
 
+// Columns of rank r: floor(units * r / size) and on; x is wider than that, and rows have gaps.
+TEST(ThreadGroup, PutsColumnsSideBySide) {
+  constexpr int64_t kRows = 3, kGap = 5;  // with units of 50,001, rows go over several pieces
+  for (const int size : {1, 2, 3, 8}) {
+    Ranks ranks(size);
+    for (const int64_t units : {1, 4, 8, 11}) {
+      for (const int64_t unit : {1, 7, 50'001}) {
+        if (unit > 7 && size != 3) continue;
+        const int64_t cols = units * unit, stride = cols + kGap;
+        std::vector<int32_t> expected(static_cast<size_t>(kRows * stride), -1);
+        for (int64_t row = 0; row < kRows; ++row)
+          for (int rank = 0; rank < size; ++rank)
+            for (int64_t c = units * rank / size * unit; c < units * (rank + 1) / size * unit; ++c)
+              expected[static_cast<size_t>(row * stride + c)] = static_cast<int32_t>(
+                  rank * 100'000'000 + row * 10'000'000 + (c - units * rank / size * unit));
+        ranks.run_ok([&](Communicator& comm, Stream& stream) -> Status {
+          const int64_t mine = (units / size + 1) * unit + 2;
+          std::vector<int32_t> x, out(expected.size(), -1);
+          for (int64_t row = 0; row < kRows; ++row)
+            for (int64_t c = 0; c < mine; ++c)
+              x.push_back(static_cast<int32_t>(comm.rank() * 100'000'000 + row * 10'000'000 + c));
+          RETURN_IF_ERROR(comm.gather_columns(View::matrix(x.data(), DType::kI32, kRows, mine),
+                                              unit, {out.data(), DType::kI32, kRows, cols, stride},
+                                              stream));
+          EXPECT_EQ(out, expected) << size << " ranks, " << units << " x " << unit;
+          return ok();
+        });
+      }
+    }
+  }
+}
+
+TEST(ThreadGroup, OneRanksBytesGoToAll) {
+  constexpr int kSize = 3;
+  Ranks ranks(kSize);
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, size_t{3'000'001}}) {
+    for (int from = 0; from < kSize; ++from) {
+      ranks.run_ok([&](Communicator& comm, Stream& stream) -> Status {
+        std::vector<uint8_t> data(bytes, static_cast<uint8_t>(comm.rank() + 1));
+        RETURN_IF_ERROR(comm.broadcast(data.data(), bytes, from, stream));
+        EXPECT_EQ(data, std::vector<uint8_t>(bytes, static_cast<uint8_t>(from + 1)));
+        return ok();
+      });
+    }
+  }
+}
+
 TEST(ThreadGroup, BytesGoAroundTheRing) {
   constexpr int kSize = 5;
   Ranks ranks(kSize);
-  ranks.run_ok([&](Communicator& comm, Stream& stream) -> Status {
-    std::vector<int32_t> data(1001, comm.rank() == 0 ? 42 : 0);
+  const auto around = [&](size_t length, Communicator& comm, Stream& stream) -> Status {
+    std::vector<int32_t> data(length, comm.rank() == 0 ? 42 : 0);
     const size_t bytes = data.size() * sizeof(int32_t);
     const int from = (comm.rank() + kSize - 1) % kSize, to = (comm.rank() + 1) % kSize;
     for (int turn = 0; turn < 3; ++turn) {
@@ -197,7 +256,10 @@ TEST(ThreadGroup, BytesGoAroundTheRing) {
     const std::vector<int32_t> expected(data.size(), 42 + 2 * kSize + last);
     EXPECT_EQ(data, expected);
     return ok();
-  });
+  };
+  // The second one is longer than the memory between two ranks.
+  for (const size_t length : {size_t{1001}, size_t{3'000'001}})
+    ranks.run_ok([&](Communicator& comm, Stream& s) { return around(length, comm, s); });
 }
 
 TEST(ThreadGroup, NobodyPassesABarrierAlone) {
@@ -214,6 +276,12 @@ TEST(ThreadGroup, NobodyPassesABarrierAlone) {
   });
 }
 
+// Sends of a rank may go ahead of the other's receives until their memory is full.
+Status send_until_full(Communicator& comm, int to, Stream& stream) {
+  const std::vector<std::byte> megabyte(size_t{1} << 20);
+  while (true) RETURN_IF_ERROR(comm.send(megabyte.data(), megabyte.size(), to, stream));
+}
+
 TEST(ThreadGroup, AnAbortWakesEveryRank) {
   for (const bool leaves : {false, true}) {
     Ranks ranks(4);
@@ -225,7 +293,7 @@ TEST(ThreadGroup, AnAbortWakesEveryRank) {
       if (rank == 3 && !leaves) comm.abort(unavailable("rank 3 has no memory"));
       if (rank == 3) return ok();
       if (rank == 2) return comm.recv(&x, sizeof(x), 3, stream);
-      if (rank == 1) return comm.send(&x, sizeof(x), 3, stream);
+      if (rank == 1) return send_until_full(comm, 3, stream);
       return comm.all_reduce(&x, &x, 1, DType::kF32, stream);
     });
     for (size_t rank = 0; rank < 3; ++rank) {
@@ -236,6 +304,7 @@ TEST(ThreadGroup, AnAbortWakesEveryRank) {
     ranks[0].abort(internal_error("something else"));
     const auto later = ranks.run([](Communicator& comm, Stream& s) { return comm.barrier(s); });
     for (const Status& status : later) EXPECT_EQ(status, statuses[0]);
+    EXPECT_EQ(ranks[1].failure(), statuses[0]);
   }
 }
 
@@ -245,13 +314,15 @@ TEST(ThreadGroup, AWaitHasALimit) {
     const auto statuses = ranks.run([&](Communicator& comm, Stream& stream) -> Status {
       float x = 0;
       if (comm.rank() > 0) return ok();
-      if (waits_in == 1) return comm.send(&x, sizeof(x), 2, stream);
+      if (waits_in == 1) return send_until_full(comm, 2, stream);
       if (waits_in == 2) return comm.recv(&x, sizeof(x), 2, stream);
       return comm.all_reduce(&x, &x, 1, DType::kF32, stream);
     });
     EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(statuses[0].ToString(),
-                AllOf(HasSubstr("rank 0"), HasSubstr("nobody came within 0.050 s")));
+                AllOf(HasSubstr("rank 0 waits in"),
+                      HasSubstr(waits_in == 0 ? "rank 1 did not come within 0.050 s"
+                                              : "rank 2 did not come within 0.050 s")));
     for (const Status& status : ranks.run([](Communicator&c, Stream&s) { return c.barrier(s); }))
       EXPECT_EQ(status, statuses[0]);
   }
@@ -291,7 +362,9 @@ TEST(ThreadGroup, RefusesWhatDoesNotFit) {
               }),
               AllOf(HasSubstr("all_gather of 0 f32"), HasSubstr("all_gather of 1 f32")));
   EXPECT_THAT(message([&](Communicator& comm, Stream& stream) {
-                return comm.rank() == 0 ? comm.send(x, 4, 1, stream) : comm.recv(x, 8, 0, stream);
+                if (comm.rank() == 1) return comm.recv(x, 8, 0, stream);
+                RETURN_IF_ERROR(comm.send(x, 4, 1, stream));
+                return comm.barrier(stream);
               }),
               HasSubstr("rank 0 sends 4 bytes, rank 1 wants 8"));
   EXPECT_THAT(message([&](Communicator& comm, Stream& stream) {
@@ -310,8 +383,26 @@ TEST(ThreadGroup, RefusesWhatDoesNotFit) {
                 return comm.send(x, 4, comm.rank(), stream);
               }),
               HasSubstr("is not another one in [0, 2)"));
+  EXPECT_THAT(message([&](Communicator& comm, Stream& stream) {
+                return comm.gather_columns(View::matrix(x, DType::kF32, 1, 1), 2,
+                                           View::matrix(x + 1, DType::kF32, 1, 3), stream);
+              }),
+              HasSubstr("unit 2 does not divide the 3 columns"));
+  EXPECT_THAT(message([&](Communicator& comm, Stream& stream) {
+                return comm.gather_columns(View::matrix(x, DType::kF32, 1, 1), 2,
+                                           View::matrix(x + 1, DType::kF32, 1, 4), stream);
+              }),
+              HasSubstr("x is f32 [1, 1]; for 'out' f32 [1, 4] it must be f32 [1, >= 2]"));
+  EXPECT_THAT(
+      message([&](Communicator& comm, Stream& stream) { return comm.broadcast(x, 4, 2, stream); }),
+      HasSubstr("from: rank 2 is not in [0, 2)"));
+  EXPECT_THAT(message([&](Communicator& comm, Stream& stream) {
+                return comm.broadcast(x, 4, comm.rank(), stream);
+              }),
+              HasSubstr("broadcast of 4 bytes of rank"));
   EXPECT_THAT(make_thread_group(0, kLong).status().ToString(), HasSubstr("num_ranks: 0"));
-  EXPECT_THAT(make_thread_group(65, kLong).status().ToString(), HasSubstr("[1, 64]"));
+  EXPECT_THAT(make_thread_group(kMaxHostRanks + 1, kLong).status().ToString(),
+              HasSubstr("[1, 64]"));
   EXPECT_THAT(make_thread_group(2, Duration(0)).status().ToString(), HasSubstr("time_limit: 0"));
 }
 

@@ -9,6 +9,7 @@ namespace nereid::config {
 namespace {
 
 constexpr double kMaxTokens = 1 << 30;
+constexpr int32_t kMaxRanks = 64;
 constexpr const char* kWeightTypes = "auto|bf16|int8|int4|w8a8|fp8";
 
 std::string device_problem(const std::string& name) {
@@ -16,6 +17,53 @@ std::string device_problem(const std::string& name) {
                       name.find_first_not_of("0123456789", 5) == name.npos;
   if (name == "auto" || name == "cpu" || is_gpu) return "";
   return fmt::format("'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
+}
+
+std::string ranks_problem(const std::string& text) {
+  const bool is_number = text.size() <= 2 && text.find_first_not_of("0123456789") == text.npos;
+  if (text.empty() || text == "auto" || (is_number && std::stoi(text) <= kMaxRanks)) return "";
+  return fmt::format("'{}' is neither auto nor a number from 1 to {}", text, kMaxRanks);
+}
+
+void add_ranks(Options& options, ExecutorConfig& c) {
+  add_group(
+      options, "Ranks",
+      {{.name = "tensor_parallel",
+        .field = field(c.tensor_parallel),
+        .help = "ranks that share heads, columns and vocabulary of each layer; auto = the fewest "
+                "GPUs that have memory for the model",
+        .flag = "--tp",
+        .parameter = "tensor_parallel",
+        .problem = ranks_problem},
+       {.name = "pipeline_parallel",
+        .field = field(c.pipeline_parallel),
+        .help = "stages that share the layers",
+        .range = {0, kMaxRanks},
+        .flag = "--pp",
+        .parameter = "pipeline_parallel"},
+       {.name = "expert_parallel",
+        .field = field(c.expert_parallel),
+        .help = "groups of tensor ranks with different experts of each layer; divides "
+                "`tensor_parallel`",
+        .range = {0, kMaxRanks},
+        .flag = "--ep",
+        .parameter = "expert_parallel"},
+       {.name = "devices",
+        .field = field(c.devices),
+        .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2; cpu = all on this CPU",
+        .flag = "--devices",
+        .parameter = "devices",
+        .default_text = "`device` and the GPUs after it"},
+       {.name = "tp_invariant",
+        .field = field(c.tp_invariant),
+        .help = "the same bits for any `tensor_parallel`, on CPUs; the engine is built for it",
+        .flag = "--tp-invariant",
+        .parameter = "tp_invariant"},
+       {.name = "rank_processes",
+        .field = field(c.rank_processes),
+        .help = "ranks on CPUs are processes of their own, not threads",
+        .flag = "--rank-processes",
+        .parameter = "rank_processes"}});
 }
 
 void add_machine(Options& options, ExecutorConfig& c) {
@@ -301,6 +349,7 @@ void add_kv_cache_reach(Options& options, KvCacheConfig& kv) {
 Options engine_options(ExecutorConfig& c) {
   Options options;
   add_machine(options, c);
+  add_ranks(options, c);
   add_model(options, c);
   add_limits(options, c);
   add_scheduling(options, c);

@@ -65,8 +65,8 @@ StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& r
         "weights are rounded to int4 without calibration; `nereid quantize` makes int4 weights "
         "of higher quality");
   const graph::PassContext context{
-      &registry,    device,           options.forced,       options.weights,
-      options.head, options.adapters, options.hidden_layers};
+      &registry,    device,           options.forced,        options.weights,
+      options.head, options.adapters, options.hidden_layers, options.mapping};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
   ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
   return out;

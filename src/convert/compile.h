@@ -25,6 +25,7 @@ struct CompileOptions {
   std::optional<kernels::WeightFormat> head;     // of the head; absent: see PassContext::head
   bool adapters = false;                         // products support adapters
   std::vector<int32_t> hidden_layers;            // see graph::PassContext
+  io::Mapping mapping;                           // whose rank to compile
 };
 
 // Parses weight formats of products and head: "auto": unchanged, "bf16", "int8": kInt8PerRow,

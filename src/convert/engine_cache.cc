@@ -138,8 +138,8 @@ StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
                                            const DeviceInfo& device, const BuildOptions& options,
                                            BuildReport& report) {
   const auto filled = [&]() -> StatusOr<std::filesystem::path> {
-    ASSIGN_OR_RETURN(Compiled compiled,
-                     match_weights(file.plan(), file.checkpoint(), registry, device));
+    ASSIGN_OR_RETURN(Compiled compiled, match_weights(file.plan(), file.checkpoint(), registry,
+                                                      device, options.compile.mapping));
     ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                      models::open_checkpoint(compiled.model, file.checkpoint()));
     return cached_engine(file.checkpoint(), registry, std::move(compiled), &checkpoint, device,
@@ -149,8 +149,12 @@ StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
     return annotate(filled.status(),
                     fmt::format("{}: has {}", file.path().string(),
                                 file.is_of_rank() ? "the weights of one rank" : "no weights"));
-  if (file.is_of_rank())
+  const io::Mapping& mapping = options.compile.mapping;
+  if (file.is_of_rank() && mapping.is_single())
     log_info("{}: the engines of all ranks are merged for {}", file.checkpoint(), device.id());
+  else if (file.is_of_rank())
+    log_info("{}: {} reads its parts of the engines of all ranks", file.checkpoint(),
+             io::text_of(mapping));
   return filled;
 }
 

@@ -89,7 +89,10 @@ class CallText {
 };
 
 std::string kernel_text(const io::Call& call) {
-  return call.kernel.empty() ? "(when loaded)" : call.kernel;
+  const bool is_exchange = std::visit(
+      [](const auto& op) { return kernels::kIsExchange<std::remove_cvref_t<decltype(op)>>; },
+      call.op);
+  return is_exchange ? "(exchange)" : call.kernel.empty() ? "(when loaded)" : call.kernel;
 }
 
 std::string plan_text(const io::Plan& plan) {

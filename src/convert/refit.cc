@@ -98,7 +98,8 @@ const io::PlanWeight* head_of(const io::Plan& plan) {
 }
 
 StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::path& checkpoint_dir,
-                                 const kernels::Registry& registry, const DeviceInfo& device) {
+                                 const kernels::Registry& registry, const DeviceInfo& device,
+                                 const io::Mapping& mapping) {
   CompileOptions options;
   options.max_positions = plan.model.max_positions;
   ASSIGN_OR_RETURN(Compiled compiled, compile_model(checkpoint_dir, registry, device, options));
@@ -106,6 +107,11 @@ StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::pa
     read_asked_formats(plan, options);
     ASSIGN_OR_RETURN(compiled, compile_model(checkpoint_dir, registry, device, options));
     RETURN_IF_ERROR(check_same_weights(plan, compiled.plan, checkpoint_dir));
+  }
+  if (!mapping.is_single() || mapping.invariant) {
+    options.mapping = mapping;
+    options.adapters = !plan.modules.empty();
+    return compile_model(checkpoint_dir, registry, device, options);
   }
   compiled.plan = plan;
   for (io::PlanWeight& weight : compiled.plan.weights)

@@ -12,10 +12,12 @@ namespace nereid::convert {
 // The matrix of the plan's last product; null: none.
 const io::PlanWeight* head_of(const io::Plan& plan);
 
-// `plan` with the parts of its weights in the model at `checkpoint_dir`. InvalidArgument with the
-// first difference between the model's weights and the plan's.
+// `plan`, or the plan of a mapping's rank with its formats, with the parts of its weights in the
+// model at `checkpoint_dir`. InvalidArgument with the first difference between the model's weights
+// and the plan's.
 StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::path& checkpoint_dir,
-                                 const kernels::Registry& registry, const DeviceInfo& device);
+                                 const kernels::Registry& registry, const DeviceInfo& device,
+                                 const io::Mapping& mapping = {});
 
 struct RefitOptions {
   std::filesystem::path checkpoint_dir;  // checkpoint or Hugging Face directory with all weights

@@ -258,15 +258,16 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
   const io::Encoding& encoding = *parts[static_cast<size_t>(part - weight.parts.data())];
   bool finite = true;
   for (int64_t col = 0; col < weight.k; ++col) {
-    const uint8_t code = encoding.code(from, col);
+    const uint8_t code = encoding.code(from, part->first_col + col);
     finite &= format.scheme != kernels::Scheme::kFloat8 || (code & 0x7fu) != 0x7fu;
     const kernels::IntegerPlace place =
         kernels::integer_place(weight.layout, format, to, col, weight.k);
     planes.data[static_cast<size_t>(place.byte)] |= static_cast<uint8_t>(code << place.shift);
   }
   const int64_t groups = format.num_groups(weight.k);
+  const int64_t first_group = part->first_col / format.group_size(part->tensor_cols(weight.k));
   for (int64_t group = 0; group < groups; ++group) {
-    const io::CodeGroup codes = encoding.group(from, group);
+    const io::CodeGroup codes = encoding.group(from, first_group + group);
     const auto at = static_cast<size_t>(kernels::group_index(weight.layout, to, group, groups));
     finite &= std::isfinite(codes.scale) && std::isfinite(codes.minimum);
     planes.scales[at] = codes.scale;

@@ -53,13 +53,20 @@ size_t AdapterPool::staging_bytes(std::span<const io::AdapterModule> modules,
 }
 
 StatusOr<AdapterPool> AdapterPool::create(std::span<const io::AdapterModule> modules,
-                                          const RunnerLimits& limits, Device& device) {
+                                          const RunnerLimits& limits, Device& device,
+                                          std::span<const io::ModulePart> parts, bool has_parts) {
   AdapterPool pool;
   pool.limits_ = limits;
   pool.areas_.resize(static_cast<size_t>(limits.depth));
   if (limits.num_adapters == 0) return pool;
   const auto places = static_cast<size_t>(limits.num_adapters);
   pool.modules_.assign(modules.begin(), modules.end());
+  pool.parts_.assign(parts.begin(), parts.end());
+  for (size_t i = 0; !has_parts && i < modules.size(); ++i)
+    pool.parts_.push_back({static_cast<int32_t>(i), modules[i].column, {{0, modules[i].n, 1}}});
+  pool.part_of_.assign(modules.size(), -1);
+  for (size_t i = 0; i < pool.parts_.size(); ++i)
+    pool.part_of_[static_cast<size_t>(pool.parts_[i].module)] = static_cast<int32_t>(i);
   pool.held_.resize(places);
   pool.matrices_.resize(places);
   ASSIGN_OR_RETURN(pool.weights_,
@@ -236,6 +243,35 @@ void AdapterPool::stage_move(const AdapterMove& move, Area& area) {
   stage_table(move.adapter, matrices_[place], move.to_page, area);
 }
 
+AdapterPool::KeptWeights AdapterPool::keep_columns(const LoraMatrixInfo& matrix, int64_t begin,
+                                                   int64_t end, BF16* at) const {
+  const auto module = static_cast<size_t>(matrix.module);
+  const int64_t n = modules_[module].n, first_row = matrix.rank * modules_[module].k;
+  if (part_of_[module] < 0) return {};
+  const io::ModulePart& part = parts_[static_cast<size_t>(part_of_[module])];
+  if (part.runs.size() == 1 && part.runs[0].size == n) return {begin, end - begin};
+  KeptWeights kept;
+  const auto keep = [&](int64_t from, int64_t to, int64_t size) {  // numbers of the matrix
+    const int64_t first = std::max(begin, from), last = std::min(end, from + size);
+    if (first >= last) return;
+    if (kept.count == 0) kept.begin = to + first - from;
+    std::memmove(at + kept.count, at + (first - begin),
+                 static_cast<size_t>(last - first) * sizeof(BF16));
+    kept.count += last - first;
+  };
+  keep(0, 0, first_row);
+  const int64_t rows = matrix.rank + matrix.has_gain * 2, width = part.n();
+  for (int64_t row = std::max<int64_t>(0, (begin - first_row) / n); row < rows; ++row) {
+    int64_t to = first_row + row * width;
+    if (first_row + row * n >= end) break;
+    for (const io::RowRun& run : part.runs) {
+      keep(first_row + row * n + run.first, to, run.size);
+      to += run.size;
+    }
+  }
+  return kept;
+}
+
 // A matrix's weights are contiguous in the message and in the pages.
 void AdapterPool::stage_load(const AdapterLoad& load, std::span<const LoraMatrixInfo> matrices,
                              size_t from, Area& area) {
@@ -246,9 +282,12 @@ void AdapterPool::stage_load(const AdapterLoad& load, std::span<const LoraMatrix
     const int64_t begin = std::max(first, load.first_weight), last = std::min(first + count, end);
     if (begin < last) {
       const auto offset = from + static_cast<size_t>(begin - load.first_weight);
-      area.uploads.push_back({static_cast<size_t>(to + begin - first) * sizeof(BF16),
-                              offset * sizeof(BF16),
-                              static_cast<size_t>(last - begin) * sizeof(BF16)});
+      auto* const staged = reinterpret_cast<BF16*>(area.staging.bytes()) + offset;
+      const KeptWeights kept = keep_columns(matrix, begin - first, last - first, staged);
+      if (kept.count > 0)
+        area.uploads.push_back({static_cast<size_t>(to + kept.begin) * sizeof(BF16),
+                                offset * sizeof(BF16),
+                                static_cast<size_t>(kept.count) * sizeof(BF16)});
     }
     first += count;
     to += numbers_of(modules_[static_cast<size_t>(matrix.module)], matrix);
@@ -265,14 +304,17 @@ void AdapterPool::stage_table(int32_t adapter, std::span<const LoraMatrixInfo> m
   int64_t begin = first_page * limits_.adapter_page_numbers;
   for (const LoraMatrixInfo& matrix : matrices) {
     const auto m = static_cast<size_t>(matrix.module);
-    const int64_t b = begin + matrix.rank * modules_[m].k;
-    table[m] = {.a = begin,
-                .b = b,
-                .gain = matrix.has_gain ? b + matrix.rank * modules_[m].n : -1,
-                .rank = matrix.rank,
-                .column = static_cast<int32_t>(modules_[m].column),
-                .cols = static_cast<int32_t>(modules_[m].n),
-                .scale = matrix.scale};
+    if (part_of_[m] >= 0) {
+      const io::ModulePart& part = parts_[static_cast<size_t>(part_of_[m])];
+      const int64_t b = begin + matrix.rank * modules_[m].k;
+      table[part_of_[m]] = {.a = begin,
+                            .b = b,
+                            .gain = matrix.has_gain ? b + matrix.rank * part.n() : -1,
+                            .rank = matrix.rank,
+                            .column = static_cast<int32_t>(part.column),
+                            .cols = static_cast<int32_t>(part.n()),
+                            .scale = matrix.scale};
+    }
     begin += numbers_of(modules_[m], matrix);
   }
   area.tables.push_back({static_cast<size_t>(adapter) * table_bytes(), at, table_bytes()});

@@ -29,9 +29,12 @@ int64_t adapter_pages(int64_t numbers, int64_t page_numbers);
 // Called on the engine thread, except load() and run().
 class AdapterPool {
  public:
-  // Precondition here and below: `limits` passed check_limits().
+  // Precondition here and below: `limits` passed check_limits(). `parts`: what a rank of several
+  // has of the modules; each part is a module of its kernels' tables.
   static StatusOr<AdapterPool> create(std::span<const io::AdapterModule> modules,
-                                      const RunnerLimits& limits, Device& device);
+                                      const RunnerLimits& limits, Device& device,
+                                      std::span<const io::ModulePart> parts = {},
+                                      bool has_parts = false);
 
   // Device bytes of pages and tables.
   static size_t bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits);
@@ -112,10 +115,19 @@ class AdapterPool {
   void stage_table(int32_t adapter, std::span<const LoraMatrixInfo> matrices, int32_t first_page,
                    Area& area);
   int64_t num_weights(const LoraMatrixInfo& matrix) const;
+  // Moves the staged weights [begin, end) of a matrix, which begin at `at`, to the front so that
+  // only the rank's columns are left.
+  struct KeptWeights {
+    int64_t begin = 0, count = 0;  // of the rank's weights of the matrix
+  };
+  KeptWeights keep_columns(const LoraMatrixInfo& matrix, int64_t begin, int64_t end,
+                           BF16* at) const;
   size_t table_bytes() const { return modules_.size() * sizeof(kernels::LoraMatrix); }
 
   RunnerLimits limits_;
   std::vector<io::AdapterModule> modules_;
+  std::vector<io::ModulePart> parts_;
+  std::vector<int32_t> part_of_;                       // by module; -1: on other ranks
   std::vector<Held> held_;                             // by adapter slot
   std::vector<std::vector<LoraMatrixInfo>> matrices_;  // by adapter slot
   Buffer weights_;           // bf16 [num_adapter_pages, adapter_page_numbers]

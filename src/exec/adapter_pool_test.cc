@@ -220,5 +220,27 @@ TEST_F(AdapterPoolTest, ARowsAdapterMustBeThere) {
   EXPECT_EQ(refusal(step), "");
 }
 
+// A rank has columns 0 and 2 of module b, none of a; loads come in any pieces.
+TEST_F(AdapterPoolTest, RanksKeepTheirColumns) {
+  const std::vector<io::ModulePart> parts = {{1, 4, {{0, 1, 1}, {2, 1, 1}}}};
+  const float b_first = 2 * (4 + 2) + 1;  // value of the first weight of module b
+  for (int32_t piece = 1; piece <= 26; ++piece) {
+    pool_ = AdapterPool::create(kModules, limits_, *device_, parts, true).value();
+    for (int32_t first = 0; first < 26; first += piece)
+      run(part(first, std::min(piece, 26 - first)));
+    kernels::BatchView view;
+    pool_.add_to(view);
+    const kernels::LoraMatrix& matrix = view.adapter_matrices[kModules.size()];
+    EXPECT_EQ(matrix.column, 4);
+    EXPECT_EQ(matrix.cols, 2);
+    for (int32_t i = 0; i < 2 * 4; ++i)
+      ASSERT_EQ(to_float(view.adapter_weights[matrix.a + i]), b_first + static_cast<float>(i));
+    const float b = b_first + 2 * 4;  // rows of three columns
+    const float wanted[] = {b, b + 2, b + 3, b + 5};
+    for (int32_t i = 0; i < 4; ++i)
+      ASSERT_EQ(to_float(view.adapter_weights[matrix.b + i]), wanted[i]) << "pieces of " << piece;
+  }
+}
+
 }  // namespace
 }  // namespace nereid::exec

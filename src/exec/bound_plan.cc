@@ -196,10 +196,16 @@ class BoundPlan::Binder {
     const auto add_op = [&](const auto& ids) -> Status {
       auto op = kernels::look_up(ids, *this);
       const io::RowCount extent = extent_of(ids);
-      ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, call.kernel));
-      auto& bound = add(op, *kernel, extent, index, calls);
-      if constexpr (requires { ids.cache; })
-        bound.cache_group = memory_.kv_cache->group_of(ids.cache);
+      if constexpr (kernels::kIsExchange<decltype(op)>) {
+        if (!memory_.exchange)
+          return invalid_argument("'{}' is a call of several ranks", decltype(op)::kName);
+        add(op, {}, extent, index, calls);
+      } else {
+        ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, call.kernel));
+        auto& bound = add(op, *kernel, extent, index, calls);
+        if constexpr (requires { ids.cache; })
+          bound.cache_group = memory_.kv_cache->group_of(ids.cache);
+      }
       return ok();
     };
     const Status status = std::visit(add_op, call.op);
@@ -229,15 +235,17 @@ class BoundPlan::Binder {
 
   const io::RopeTable& rope(int32_t id) const { return plan_.model.ropes[static_cast<size_t>(id)]; }
 
-  // The extent of the op's first output.
+  // The extent of the op's first output; without outputs, of its first input.
   template <class Op>
   io::RowCount extent_of(const Op& ids) const {
-    std::optional<io::RowCount> extent;
+    std::optional<io::RowCount> extents[2];
     kernels::for_fields(ids, [&](const auto& field, const auto& id) {
-      if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kOut)
-        if (!extent) extent = plan_.values[static_cast<size_t>(id)].extent;
+      constexpr kernels::Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+      if constexpr (kRole == kernels::Role::kOut || kRole == kernels::Role::kIn)
+        if (auto& extent = extents[kRole == kernels::Role::kIn]; !extent && id != io::kNone)
+          extent = plan_.values[static_cast<size_t>(id)].extent;
     });
-    return *extent;
+    return extents[0] ? *extents[0] : *extents[1];
   }
 
   template <class K>
@@ -303,7 +311,8 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
   if (memory.fused) RETURN_IF_ERROR(binder.bind_few());
   out.slot_tokens_ = memory.slot_tokens;
   out.adapters_ = memory.adapters;
-  out.logits_ = binder.value(plan.logits);
+  out.exchange_ = memory.exchange;
+  if (plan.logits != io::kNone) out.logits_ = binder.value(plan.logits);
   for (const io::ValueId id : plan.hidden) out.hidden_.push_back(binder.value(id));
   return out;
 }
@@ -319,6 +328,8 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     const int64_t rows = bound.extent == io::RowCount::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
     auto op = bound.op;
+    // The other ranks wait for the exchanges of a step that an observer ends.
+    if (!goes_on && !kernels::kIsExchange<decltype(op)>) return ok();
     if constexpr (requires { op.first_module; })
       if (!step.adapters) return ok();
     kernels::set_rows(op, rows, step.num_tokens);
@@ -336,7 +347,11 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
         if (!goes_on) return ok();
       }
     const Time start = profile ? now() : Time();
-    RETURN_IF_ERROR(bound.run(op, stream));
+    if constexpr (kernels::kIsExchange<decltype(op)>) {
+      RETURN_IF_ERROR(exchange_->run(op, stream));
+    } else {
+      RETURN_IF_ERROR(bound.run(op, stream));
+    }
     stream.device().health().made_progress();  // for kernels outside the thread pool
     if (profile) {
       RETURN_IF_ERROR(stream.synchronize());
@@ -344,7 +359,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     }
     return ok();
   };
-  for (size_t i = 0; i < calls.size() && goes_on; ++i)
+  for (size_t i = 0; i < calls.size(); ++i)
     if (Status status = std::visit(run_call, calls[i]); !status.ok()) {
       const size_t index = std::visit([](const auto& bound) { return bound.index; }, calls[i]);
       return annotate(status, fmt::format("call {}", index));

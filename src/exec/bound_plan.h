@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "exec/adapter_pool.h"
+#include "exec/exchange.h"
 #include "exec/kv_cache.h"
 #include "exec/profile.h"
 #include "exec/runner.h"
@@ -20,7 +21,7 @@
 
 namespace nereid::exec {
 
-// Device memory of a plan's operands, of the sizes in memory.h.
+// Device memory of a plan's operands, of the sizes in memory.h, and the rank's exchange.
 struct DeviceMemory {
   const std::byte* weights = nullptr;
   std::byte* arenas[io::kNumExtents] = {};
@@ -28,7 +29,8 @@ struct DeviceMemory {
   const float* rope_table = nullptr;
   const int32_t* slot_tokens = nullptr;
   const AdapterPool* adapters = nullptr;
-  std::byte* fused = nullptr;  // null: no call is a FusedLinear
+  std::byte* fused = nullptr;    // null: no call is a FusedLinear
+  Exchange* exchange = nullptr;  // null: no call is an exchange op
 };
 
 class BoundPlan {
@@ -45,7 +47,7 @@ class BoundPlan {
   Status run(const StepData& step, Stream& stream, Profile* profile,
              const ProductObserver& observer = {}) const;
 
-  // f32 [num_rows, vocab], valid after run() until the next.
+  // f32 [num_rows, vocab], valid after run() until the next. Only of the last stage.
   View logits(int64_t num_rows) const;
   // The plan's hidden states, bf16 [sampled rows, hidden_size]; valid as logits().
   std::span<const View> hidden() const { return hidden_; }
@@ -56,8 +58,8 @@ class BoundPlan {
  private:
   template <class Op>
   struct Bound {
-    Status (*run)(const Op&, Stream&) = nullptr;
-    Op op;  // without rows and the step's arrays
+    Status (*run)(const Op&, Stream&) = nullptr;  // null: an exchange op
+    Op op;                                        // without rows and the step's arrays
     io::RowCount extent = io::RowCount::kTokens;
     int32_t cache_group = 0;  // of an op with a cache
     int32_t profile_entry = 0;
@@ -69,7 +71,7 @@ class BoundPlan {
   struct AnyOf<std::variant<Ops...>> {
     using type = std::variant<Bound<Ops>..., Bound<kernels::FusedLinear>>;
   };
-  using Calls = std::vector<AnyOf<kernels::OpIn<kernels::Views>>::type>;
+  using Calls = std::vector<AnyOf<kernels::PlanOpIn<kernels::Views>>::type>;
   class Binder;
 
   Calls calls_;
@@ -78,6 +80,7 @@ class BoundPlan {
   std::vector<std::shared_ptr<const Calls>> few_;
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
+  Exchange* exchange_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;
   View logits_;
   std::vector<View> hidden_;

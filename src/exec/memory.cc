@@ -89,21 +89,27 @@ int32_t blocks_per_sequence(const RunnerLimits& limits) {
 
 std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& limits) {
   std::vector<CacheGroup> groups;
-  for (const io::Call& call : plan.calls) {
-    const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
-    if (!attention) continue;
-    const kernels::Heads& heads = attention->heads;
-    CacheGroup group{.num_kv_heads = heads.num_kv, .head_dim = heads.dim, .latent = heads.latent};
-    const int32_t window = window_of(attention->window, limits);
+  const auto find = [&](CacheGroup group, int32_t window) -> CacheGroup& {
+    window = window_of(window, limits);
     if (window < plan.model.max_positions) group.window = window;
     if (group.window > 0) group.sink = limits.sink;
     const auto same = [&](const CacheGroup& other) {
       return other.window == group.window && other.num_kv_heads == group.num_kv_heads &&
              other.head_dim == group.head_dim && other.latent == group.latent;
     };
-    auto found = std::ranges::find_if(groups, same);
-    if (found == groups.end()) found = groups.insert(found, group);
-    found->layers.push_back(attention->cache);
+    const auto found = std::ranges::find_if(groups, same);
+    return found == groups.end() ? groups.emplace_back(group) : *found;
+  };
+  for (const io::LayerCache& cache : plan.caches)
+    find({.num_kv_heads = cache.num_kv, .head_dim = cache.dim, .latent = cache.latent},
+         cache.window);
+  for (const io::Call& call : plan.calls) {
+    const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
+    if (!attention) continue;
+    const kernels::Heads& heads = attention->heads;
+    find({.num_kv_heads = heads.num_kv, .head_dim = heads.dim, .latent = heads.latent},
+         attention->window)
+        .layers.push_back(attention->cache);
   }
   std::ranges::stable_sort(groups, [](const CacheGroup& a, const CacheGroup& b) {
     return a.window != b.window && (a.window == 0 || (b.window > 0 && a.window > b.window));
@@ -189,7 +195,8 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   if (const size_t fused = fused_bytes(plan, device); fused > 0)
     table.push_back({"activations of few tokens", fused});
   table.push_back({"step data", step_data});
-  table.push_back({"sampling", sampling_bytes(limits).total(limits.depth)});
+  if (plan.mapping.draws())
+    table.push_back({"sampling", sampling_bytes(limits).total(limits.depth)});
   table.push_back({"rope table", rope_table_bytes(plan, limits)});
   if (limits.num_adapters > 0) {
     table.push_back({"adapters", AdapterPool::bytes(plan.modules, limits)});
@@ -197,6 +204,7 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   }
   table.push_back({"kernel workspace", device.workspace_bytes});
   add_cache("host KV cache", limits.num_host_blocks);
+  for (MemoryItem& item : table) item.rank = plan.mapping.rank;
   return table;
 }
 

@@ -21,7 +21,8 @@ int32_t blocks_per_sequence(const RunnerLimits& limits);
 
 // Cache groups of the plan's attention layers, keyed by (window, KV heads, head dim, latent). A
 // window >= the model's max_positions counts as 0 (full attention). Order: full attention, then
-// descending window; ties by first layer. `limits`: window and sink are used.
+// descending window; ties by first layer. With Plan::caches all stages have the same groups, some
+// without layers. `limits`: window and sink are used.
 std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& limits);
 
 // Upper bound of a sequence's blocks in a group: with a sliding window those of the window, the

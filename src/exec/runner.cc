@@ -2,6 +2,7 @@
 #include "exec/runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <deque>
@@ -38,12 +39,39 @@ struct Staging {
   std::unique_ptr<Event> forward;       // of the first part, once the second is submitted
   std::unique_ptr<Event> used_forward;  // reused event of an earlier step
   Status drawn;                         // error of draw()
+  // The drawing rank's slot tokens go to the other tensor ranks behind its sampling.
+  bool broadcasts = false;
+};
+
+// Ends the exchange with other ranks if work of a step does not succeed, or throws.
+class StepGuard {
+ public:
+  StepGuard(const Exchange& exchange, const std::string& rank) : exchange_(exchange), rank_(rank) {}
+  ~StepGuard() {
+    if (!is_done_) exchange_.abort(internal_error("{}: a step ended with an exception", rank_));
+  }
+  // The error of the rank that failed first, with its name.
+  Status done(Status status) {
+    is_done_ = true;
+    if (status.ok()) return status;
+    if (!exchange_.failure().ok())
+      status = exchange_.failure();
+    else if (!rank_.empty())
+      status = annotate(status, rank_);
+    exchange_.abort(status);
+    return status;
+  }
+
+ private:
+  const Exchange& exchange_;
+  const std::string& rank_;
+  bool is_done_ = false;
 };
 
 class EngineRunner : public Runner {
  public:
-  EngineRunner(io::EngineFile file, const RunnerLimits& limits)
-      : file_(std::move(file)), limits_(limits) {}
+  EngineRunner(io::EngineFile file, const RunnerLimits& limits, RankComms comms)
+      : file_(std::move(file)), limits_(limits), exchange_(std::move(comms)) {}
 
   // A runner on a hung device is leaked: running work may still use its memory.
   static void operator delete(EngineRunner* runner, std::destroying_delete_t) {
@@ -54,12 +82,17 @@ class EngineRunner : public Runner {
   }
 
   Status load(Device& device, const kernels::Registry& registry,
-              const kernels::KernelChoices& forced) {
+              const kernels::KernelChoices& forced, const kernels::AlgorithmChoices* choices) {
     device_ = &device;
+    RETURN_IF_ERROR(exchange_.check(plan().mapping));
+    if (!plan().mapping.is_single())
+      rank_name_ = fmt::format("rank {} on {}", plan().mapping.rank, device.info().id());
     embedding_width_ = embedding_width();
     RETURN_IF_ERROR(allocate(device));
-    ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_, vocab_size(),
-                                                   hidden_size() * num_states()));
+    if (plan().mapping.draws()) {
+      ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_,
+                                                     vocab_size(), hidden_size() * num_states()));
+    }
     DeviceMemory memory;
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
@@ -68,6 +101,7 @@ class EngineRunner : public Runner {
     memory.slot_tokens = slot_tokens();
     memory.adapters = &adapters_;
     memory.fused = fused_.bytes();
+    memory.exchange = &exchange_;
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
     if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
@@ -77,7 +111,7 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(load_stream_, device.create_copy_stream());
     }
     ASSIGN_OR_RETURN(stream_, device.create_stream());
-    if (registry.tuner.use) registry.tuner.use(plan().choices, *stream_);
+    if (registry.tuner.use) registry.tuner.use(choices ? *choices : plan().choices, *stream_);
     ASSIGN_OR_RETURN(auto event, stream_->submit([this](Stream& stream) {
       return stream.fill(slot_tokens_.data(), 0, slot_tokens_.size());
     }));
@@ -103,20 +137,27 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(staging.step, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
                                                     staging.step_data.bytes()));
     }
-    RETURN_IF_ERROR(check_embeddings(step, staging.step));
+    RETURN_IF_ERROR(check_inputs(step, staging.step));
     RETURN_IF_ERROR(adapters_.check(step));
     adapters_.stage(step, index);
-    RETURN_IF_ERROR(sampler_->stage(step, index, stage_embeddings(step.embeddings, staging)));
+    const Status embeddings = embeds() ? stage_embeddings(step.embeddings, staging) : ok();
+    // Only the sampler fails rows alone; the other ranks would compute them without embeddings.
+    RETURN_IF_ERROR(sampler_ ? sampler_->stage(step, index, embeddings) : embeddings);
+    if (accepted_) accepted_();
     RETURN_IF_ERROR(issue_copies(step.copies, staging));
     RETURN_IF_ERROR(issue_loads(index));
-    const bool has_masks =
-        std::ranges::any_of(step.rows, [](const StepRow& row) { return row.has_mask != 0; });
+    const bool has_masks = sampler_ && std::ranges::any_of(step.rows, [](const StepRow& row) {
+                             return row.has_mask != 0;
+                           });
+    staging.broadcasts = exchange_.has_tensor_ranks() && !exchange_.has_stages() &&
+                         std::ranges::any_of(step.rows, &StepRow::samples);
     const auto work = [this, index, has_masks](Stream& stream) {
-      return has_masks ? compute(index, stream) : run_step(index, stream);
+      StepGuard guard(exchange_, rank_name_);
+      return guard.done(has_masks ? compute(index, stream) : run_step(index, stream));
     };
     auto& used = has_masks ? staging.used_forward : staging.used;
     ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(used)));
-    sampler_->issued(index);
+    if (sampler_) sampler_->issued(index);
     adapters_.keep(step);
     issue_onboards(step.onboards);
     staging.in_use = true;
@@ -128,6 +169,7 @@ class EngineRunner : public Runner {
     Staging& staging = staging_[staging_of(ticket)];
     staging.drawn = issue_draw(staging_of(ticket), masks, event_of(ticket));
     staging.waits_for_masks = false;
+    if (!staging.drawn.ok()) exchange_.abort(staging.drawn);
   }
 
   StatusOr<StepResult> wait(Ticket& ticket) override {
@@ -142,6 +184,7 @@ class EngineRunner : public Runner {
     if (std::exchange(staging.waits_for_masks, false))
       staging.drawn = invalid_argument("the step's masks never came");
     if (status.ok()) status = staging.drawn;
+    if (status.ok()) status = exchange_.ended();
     staging.drawn = ok();
     for (const auto& copies : staging.copies)
       if (Status copied = copies->wait(); status.ok()) status = copied;
@@ -149,11 +192,21 @@ class EngineRunner : public Runner {
     staging.used = std::move(event_of(ticket));
     staging.in_use = false;
     ticket = Ticket();
-    RETURN_IF_ERROR(status);
+    last_done_ = index;
+    if (!status.ok()) {
+      exchange_.abort(status);
+      return status;
+    }
+    ++num_steps_;
+    if (!sampler_) return StepResult();
     const StepResult results = sampler_->results(index);
-    RETURN_IF_ERROR(keep_paths(staging.step, results));
+    RETURN_IF_ERROR(follow(results));
     return results;
   }
+
+  Status follow(StepResult drawn) override { return keep_paths(staging_[last_done_].step, drawn); }
+  bool draws() const override { return sampler_ != nullptr; }
+  void abort(const Status& reason) override { exchange_.abort(reason); }
 
   std::optional<Status> onboarded(bool may_wait) override {
     if (onboards_.empty()) return std::nullopt;
@@ -171,12 +224,16 @@ class EngineRunner : public Runner {
     return plan().hidden.empty() ? 0 : plan().model.hidden_size;
   }
   int32_t num_states() const override { return static_cast<int32_t>(plan().hidden.size()); }
-  bool weighs_drafts() const override { return sampler_->weighs_drafts(); }
+  bool weighs_drafts() const override { return sampler_ && sampler_->weighs_drafts(); }
   int32_t embedding_width() const override {
     for (const io::Call& call : plan().calls)
       if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
         return static_cast<int32_t>(plan().weights[static_cast<size_t>(embed->table)].k);
     return 0;
+  }
+  std::vector<RankFigures> ranks() const override {
+    if (plan().mapping.is_single()) return {};
+    return {{plan().mapping.rank, device_->info().id(), num_steps_, exchange_.seconds()}};
   }
   std::vector<MemoryItem> memory() const override {
     return memory_table(plan(), limits_, device_->info());
@@ -193,6 +250,7 @@ class EngineRunner : public Runner {
     return profile_ ? profile_->times() : std::vector<OpTime>();
   }
   void set_observer(ProductObserver observer) override { observer_ = std::move(observer); }
+  void on_accepted(std::function<void()> accepted) override { accepted_ = std::move(accepted); }
 
  private:
   const io::Plan& plan() const { return file_.plan(); }
@@ -208,7 +266,9 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(fused_, device.allocate(bytes));
     }
     ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
-    ASSIGN_OR_RETURN(adapters_, AdapterPool::create(plan().modules, limits_, device));
+    ASSIGN_OR_RETURN(adapters_,
+                     AdapterPool::create(plan().modules, limits_, device, plan().module_parts,
+                                         !plan().mapping.is_single()));
     ASSIGN_OR_RETURN(rope_host_, device.allocate_host(rope_table_bytes(plan(), limits_)));
     auto* angles = static_cast<float*>(rope_host_.data());
     for (const io::RopeTable& rope : plan().model.ropes) {
@@ -228,7 +288,16 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  Status check_embeddings(const StepMessageView& message, const StepData& step) const {
+  // Whether the plan begins with the tokens' embeddings: that of the first stage.
+  bool embeds() const { return plan().mapping.stage() == 0; }
+
+  Status check_inputs(const StepMessageView& message, const StepData& step) const {
+    if (exchange_.has_stages() &&
+        std::ranges::find(message.tokens, kTokenOnDevice) != message.tokens.end())
+      return invalid_argument(
+          "a token that only the device knows (id {}): a model in stages takes known ones",
+          kTokenOnDevice);
+    if (!embeds()) return ok();
     const int64_t needed = int64_t{step.num_embeddings} * embedding_width_;
     if (static_cast<int64_t>(message.embeddings.size()) == needed) return ok();
     return invalid_argument("{} numbers of embeddings; {} tokens need {}",
@@ -360,9 +429,10 @@ class EngineRunner : public Runner {
     RETURN_IF_ERROR(device_->health().failure());
     ASSIGN_OR_RETURN(const MaskView view, decode_masks(masks));
     RETURN_IF_ERROR(sampler_->set_masks(view, index));
-    const auto work = [this, index](Stream& stream) -> Status {
-      RETURN_IF_ERROR(sampler_->send(index, stream));
-      return sample(index, stream);
+    const auto work = [this, index](Stream& stream) {
+      StepGuard guard(exchange_, rank_name_);
+      const Status sent = sampler_->send(index, stream);
+      return guard.done(sent.ok() ? sample(index, stream) : sent);
     };
     ASSIGN_OR_RETURN(auto whole, stream_->submit(work, std::move(staging.used)));
     staging.forward = std::exchange(event, std::move(whole));
@@ -371,7 +441,7 @@ class EngineRunner : public Runner {
 
   // Runs on the stream.
   Status run_step(int32_t index, Stream& stream) {
-    RETURN_IF_ERROR(sampler_->send(index, stream));
+    if (sampler_) RETURN_IF_ERROR(sampler_->send(index, stream));
     RETURN_IF_ERROR(compute(index, stream));
     return sample(index, stream);
   }
@@ -384,7 +454,11 @@ class EngineRunner : public Runner {
 
   Status sample(int32_t index, Stream& stream) {
     const int32_t num_logits = staging_[index].step.num_logits;
-    return sampler_->run(index, bound_.logits(num_logits), slot_tokens(), stream, bound_.hidden());
+    if (sampler_)
+      RETURN_IF_ERROR(
+          sampler_->run(index, bound_.logits(num_logits), slot_tokens(), stream, bound_.hidden()));
+    if (!staging_[index].broadcasts) return ok();
+    return exchange_.broadcast_tokens(slot_tokens(), limits_.max_rows, stream);
   }
 
   // The device's step data has one copy, protected by stream order.
@@ -415,11 +489,16 @@ class EngineRunner : public Runner {
   KvCache cache_;
   AdapterPool adapters_;
   Buffer arenas_[io::kNumExtents], fused_;
-  std::vector<Staging> staging_;  // [depth]
-  std::unique_ptr<SlotSampler> sampler_;
+  std::vector<Staging> staging_;          // [depth]
+  std::unique_ptr<SlotSampler> sampler_;  // null: another rank draws
+  Exchange exchange_;
+  std::string rank_name_;               // in errors; empty: no other ranks
+  int32_t last_done_ = 0;               // staging of the step that was waited for last
+  std::atomic<int64_t> num_steps_ = 0;  // that succeeded
   BoundPlan bound_;
   std::unique_ptr<Profile> profile_;
   ProductObserver observer_;
+  std::function<void()> accepted_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
   // Ends of the last host copies that a step waits for, and of the last device copies.
   std::shared_ptr<Event> host_copies_, device_copies_;
@@ -442,7 +521,8 @@ Status check_device(const io::Plan& plan, const DeviceInfo& device) {
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
-                                              const kernels::KernelChoices& forced) {
+                                              const kernels::KernelChoices& forced, RankComms comms,
+                                              const kernels::AlgorithmChoices* choices) {
   const std::string path = engine.path().string();
   const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
     RETURN_IF_ERROR(check_device(engine.plan(), device.info()));
@@ -450,8 +530,8 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
     for (size_t g = 0; g < cache_groups(engine.plan(), limits).size(); ++g)
       if (limits.num_blocks[g] < 1)
         return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks[g]);
-    auto runner = std::make_unique<EngineRunner>(std::move(engine), limits);
-    RETURN_IF_ERROR(runner->load(device, registry, forced));
+    auto runner = std::make_unique<EngineRunner>(std::move(engine), limits, std::move(comms));
+    RETURN_IF_ERROR(runner->load(device, registry, forced, choices));
     return runner;
   };
   auto runner = prepare();

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "exec/cache_group.h"
+#include "exec/exchange.h"
 #include "io/engine_file.h"
 #include "kernels/api/kernel.h"
 #include "kernels/api/ops.h"
@@ -54,6 +55,15 @@ struct RunnerLimits {
 struct MemoryItem {
   std::string what;  // "weights", "KV cache", ...
   size_t bytes = 0;
+  int32_t rank = 0;
+};
+
+// Figures of a rank since its start.
+struct RankFigures {
+  int32_t rank = 0;
+  std::string device;           // "cpu" | "cuda:0"
+  int64_t num_steps = 0;        // done
+  double exchange_seconds = 0;  // see Exchange::seconds()
 };
 
 // Accumulated time of one kind of call since profiling was switched on.
@@ -131,6 +141,10 @@ class Runner {
   // before the return. Errors are returned by wait().
   virtual void draw(Ticket& ticket, std::span<const std::byte> masks) = 0;
 
+  // Announces wait() of the oldest ticket as the next call. RankGroup announces it to all ranks
+  // before it waits for one: a runner in another process then sends its result at once.
+  virtual void will_wait(Ticket& /*ticket*/) {}
+
   // Blocks until the step is done; the result is valid until the next launch. The KV of accepted
   // tree paths is moved (StepArrays::parents) before any later work.
   virtual StatusOr<StepResult> wait(Ticket& ticket) = 0;
@@ -151,6 +165,9 @@ class Runner {
   virtual int32_t embedding_width()
       const = 0;  // width of an external embedding; see kTokenExternal
 
+  // One per rank; none for a runner without other ranks.
+  virtual std::vector<RankFigures> ranks() const { return {}; }
+
   // Memory report, without external embeddings: their memory (max_tokens rows per step in flight,
   // device and host) is allocated by the first step with some.
   virtual std::vector<MemoryItem> memory() const { return {}; }
@@ -167,6 +184,17 @@ class Runner {
   // Default none. Requires host-readable device memory and no step in flight.
   virtual void set_observer(ProductObserver) {}
 
+  // For RankGroup: launch() calls `accepted` once the message is valid, before work is submitted,
+  // which on a GPU may wait for the other ranks (profiling). Runners without support ignore it.
+  virtual void on_accepted(std::function<void()> /*accepted*/) {}
+  // For RankGroup. A rank that does not draw samples nothing, takes no masks, and returns no rows.
+  virtual bool draws() const { return true; }
+  // Moves the KV of accepted tree paths, on a rank that does not draw, before any later work;
+  // `drawn`: results of the step that was waited for last.
+  virtual Status follow(StepResult /*drawn*/) { return ok(); }
+  // Ends the exchange with other ranks, whose steps then fail with `reason`. Thread-safe.
+  virtual void abort(const Status& /*reason*/) {}
+
  protected:
   static std::unique_ptr<Event>& event_of(Ticket& t) { return t.event_; }
   static int32_t staging_of(const Ticket& t) { return t.staging_; }
@@ -174,12 +202,17 @@ class Runner {
 
 // Loads an engine file (verified as the caller opened it): checks operands, resolves kernels,
 // allocates the memory of steps. `device` and `registry` must outlive the runner. `forced` applies
-// to kernels chosen here: sampling. DataLoss/NotFound: the file; InvalidArgument: limits out of
-// range (field, value, allowed), an engine for another device or ISA; ResourceExhausted: memory.
+// to kernels chosen here: sampling. `comms`: of the rank whose part of a model the engine is
+// (io::Plan::mapping); all ranks get the same messages. `choices`: of the device's product library,
+// in place of the engine's; read before the return. DataLoss/NotFound: the file;
+// InvalidArgument: limits out of range (field, value, allowed), an engine for another device or
+// ISA, communicators of another rank; ResourceExhausted: memory.
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
-                                              const kernels::KernelChoices& forced = {});
+                                              const kernels::KernelChoices& forced = {},
+                                              RankComms comms = {},
+                                              const kernels::AlgorithmChoices* choices = nullptr);
 
 // The same for a path, opened with io::Verify::kAuto.
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,

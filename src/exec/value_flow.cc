@@ -55,7 +55,7 @@ ValueFlow::ValueFlow(const io::Plan& plan) : num_writes_(plan.values.size()) {
     });
   }
   sources_.emplace_back();
-  add_read(plan, plan.calls.size(), plan.logits);
+  if (plan.logits != io::kNone) add_read(plan, plan.calls.size(), plan.logits);
   for (const io::ValueId id : plan.hidden) add_read(plan, plan.calls.size(), id);
 }
 

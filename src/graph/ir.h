@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -63,6 +62,16 @@ struct WeightSource {
   std::vector<WeightPart> parts;
 };
 
+// Columns (or rows) of which each rank has whole units: `count` units of `size`, side by side. One
+// unit: on every rank.
+struct Units {
+  int64_t count = 1, size = 0;
+  bool repeats = false;     // more ranks than units share each of them
+  bool may_differ = false;  // ranks may have different numbers of units
+  bool operator==(const Units&) const = default;
+};
+using Division = std::vector<Units>;  // side by side
+
 // A matrix [n, k] of parts stacked along n, or a vector of k (n = 1) of concatenated parts.
 // `experts` > 1: that many matrices, in order.
 struct Weight {
@@ -75,6 +84,10 @@ struct Weight {
   std::optional<kernels::WeightFormat> stored = {};
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
   int64_t experts = 1;
+  // Division of a matrix among ranks, by rows or by columns; both empty: whole on every rank.
+  // `by_expert`: also by its matrices.
+  Division rows = {}, cols = {};
+  bool by_expert = false;
   // Sources, if they differ from `name` and `parts`: another layout, or several weights.
   std::vector<WeightSource> sources = {};
 };
@@ -101,17 +114,11 @@ struct Slice {
   int64_t column = 0;
   ValueId out = kNone;
 };
-// Whether an op only fixes memory and has no kernel.
+// Whether an op is one of layout: it only fixes memory.
 template <class T>
 inline constexpr bool kIsLayout = std::is_same_v<T, Concat> || std::is_same_v<T, Slice>;
 
-template <class Variant, class... More>
-struct Joined;
-template <class... Ops, class... More>
-struct Joined<std::variant<Ops...>, More...> {
-  using type = std::variant<Ops..., More...>;
-};
-using Op = Joined<io::Op, Concat, Slice>::type;
+using Op = kernels::JoinedOps<io::Op, Concat, Slice>::type;
 
 // Weight argument of a kernel, without addresses.
 kernels::WeightView shape_of(const Weight& weight);
@@ -123,10 +130,13 @@ struct Node {
 
 struct Graph {
   io::ModelFacts model;
+  io::Mapping mapping;                 // whose rank the graph is
+  std::vector<io::LayerCache> caches;  // see io::Plan
   std::vector<Value> values;
   std::vector<Weight> weights;
   std::vector<Node> nodes;                 // in order of execution
   std::vector<io::AdapterModule> modules;  // see io::Plan
+  std::vector<io::ModulePart> module_parts;
   ValueId logits = kNone;
   std::vector<ValueId> hidden;     // see io::Plan; before passes, rows may be all tokens
   std::vector<ValueId> residuals;  // input of each layer, set by the family

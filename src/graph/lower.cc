@@ -15,6 +15,8 @@ std::string target_of(const DeviceInfo& device) {
 StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
   io::Plan plan;
   plan.model = graph.model;
+  plan.mapping = graph.mapping;
+  plan.caches = graph.caches;
   plan.values = graph.values;
   for (const Weight& w : graph.weights)
     plan.weights.push_back({w.name, w.format, w.n, w.k, w.layout, {}, w.experts});
@@ -26,6 +28,7 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
         },
         node.op);
   plan.modules = graph.modules;
+  plan.module_parts = graph.module_parts;
   plan.logits = graph.logits;
   const bool are_sampled = std::ranges::all_of(
       graph.hidden, [&](ValueId id) { return graph.values[id].extent == io::RowCount::kSampled; });

@@ -26,6 +26,27 @@ kernels::WeightView view_of(const PlanWeight& weight, const std::byte* blob) {
   return view;
 }
 
+std::string text_of(const Mapping& m) {
+  std::string text = fmt::format("tp {}", m.tp);
+  if (m.pp > 1) text += fmt::format(", pp {}", m.pp);
+  if (m.ep > 1) text += fmt::format(", ep {}", m.ep);
+  return text + fmt::format(", rank {}", m.rank);
+}
+
+Status check_mapping(const Mapping& m) {
+  for (const auto& [field, value] : {std::pair("tp", m.tp), {"pp", m.pp}, {"ep", m.ep}})
+    if (value < 1 || value > kMaxRanks)
+      return invalid_argument("mapping.{}: {} is not in [1, {}]", field, value, kMaxRanks);
+  if (m.world() > kMaxRanks)
+    return invalid_argument("mapping: {} tensor ranks in {} stages are more than {} ranks", m.tp,
+                            m.pp, kMaxRanks);
+  if (m.tp % m.ep != 0)
+    return invalid_argument("mapping.ep: {} does not divide the {} tensor ranks", m.ep, m.tp);
+  if (m.rank < 0 || m.rank >= m.world())
+    return invalid_argument("mapping.rank: {} is not in [0, {})", m.rank, m.world());
+  return ok();
+}
+
 uint64_t weight_checksum(const void* data, size_t bytes) {
   uint64_t sum = 0;
   const char* p = static_cast<const char*>(data);

@@ -65,10 +65,11 @@ kernels::WeightView view_of(const PlanWeight& weight, const std::byte* blob);
 // A kernel call: an op of kernels/api/ops.h with operands by id, read and updated as the op
 // defines. An in-place output is a value at the input's position. Calls whose extent has no rows in
 // a step are skipped.
-using Op = kernels::OpIn<kernels::Ids>;
+using Op = kernels::PlanOpIn<kernels::Ids>;
 struct Call {
   Op op;
-  std::string kernel;  // chosen kernel; "" = chosen when the plan is bound (Role::kCache)
+  // Chosen kernel; "": chosen when the plan is bound (Role::kCache), or an op of exchange.
+  std::string kernel;
 };
 
 // RoPE table: row p =
@@ -96,6 +97,41 @@ struct ModelFacts {
   std::vector<int32_t> end_ids;  // eos ids of generation_config.json, then of config.json
   DType kv_dtype = DType::kBF16;
 };
+
+// A KV cache of a layer.
+struct LayerCache {
+  int32_t layer = 0;
+  int32_t window = 0;  // the model's; 0: full attention
+  int32_t num_kv = 0;  // heads on each rank
+  int32_t dim = 0, latent = 0;
+  bool operator==(const LayerCache&) const = default;
+};
+
+// Division of a model among tp * pp ranks: rank = stage * tp + tensor rank. Within a stage, experts
+// are divided by index among `ep` groups of tensor ranks (tensor rank % ep) and inside among the
+// tp / ep ranks of a group (tensor rank / ep).
+struct Mapping {
+  int32_t tp = 1, pp = 1, ep = 1;
+  int32_t rank = 0;
+  // Results have the bits of one rank with this option: sums of k-divided products are those of
+  // kInvariantParts parts for any tp.
+  bool invariant = false;
+
+  int32_t world() const { return tp * pp; }
+  int32_t stage() const { return rank / tp; }
+  int32_t tensor_rank() const { return rank % tp; }
+  bool is_last_stage() const { return stage() == pp - 1; }
+  bool draws() const { return is_last_stage() && tensor_rank() == 0; }  // samples tokens
+  bool is_single() const { return world() == 1; }
+  bool operator==(const Mapping&) const = default;
+};
+inline constexpr int32_t kMaxRanks = 64;
+inline constexpr int32_t kInvariantParts = 8;
+
+// "tp 4, pp 2, rank 3".
+std::string text_of(const Mapping& mapping);
+// InvalidArgument: a number out of range, tp no multiple of ep, a rank outside the world.
+Status check_mapping(const Mapping& mapping);
 
 // Rows first, first + step, ... of a matrix, `size` of them.
 struct RowRun {
@@ -130,13 +166,32 @@ struct AdapterModule {
   }
 };
 
+// A module on one rank of several: the `runs` of its n columns, side by side from `column` of the
+// rank's product (or of an expert's piece) on.
+struct ModulePart {
+  int32_t module = 0;  // of Plan::modules
+  int64_t column = 0;
+  std::vector<RowRun> runs;  // step 1
+  int64_t n() const {
+    int64_t size = 0;
+    for (const RowRun& run : runs) size += run.size;
+    return size;
+  }
+  bool operator==(const ModulePart&) const = default;
+};
+
 struct Plan {
   ModelFacts model;
+  Mapping mapping;  // whose rank the plan is
+  // Caches of all layers of the model, in order, if pp > 1; else empty: those of the calls.
+  std::vector<LayerCache> caches;
   std::vector<Value> values;
   std::vector<PlanWeight> weights;
   std::vector<Call> calls;             // in order
   std::vector<AdapterModule> modules;  // of the low_rank calls, in order, by expert
-  ValueId logits = kNone;              // f32 [sampled, vocab_size]
+  // With several ranks: of this rank's low_rank calls, which index them; modules are the model's.
+  std::vector<ModulePart> module_parts;
+  ValueId logits = kNone;  // f32 [sampled, vocab_size]; kNone: not the last stage
   // bf16 [sampled, hidden_size] each: input of the head, then of selected layers; may be empty.
   std::vector<ValueId> hidden;
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by RowCount, multiples of 64

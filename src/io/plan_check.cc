@@ -148,8 +148,11 @@ class CallChecker {
   Status check(const Op& op, const std::string& kernel) {
     using kernels::Role;
     RETURN_IF_ERROR(ops_.check(op));
-    NEREID_REQUIRE(!kernel.empty() || (kernels::has_role<Op, Role::kCache>()),
-                   "no kernel is chosen");
+    if constexpr (kernels::kIsExchange<Op>)
+      RETURN_IF_ERROR(check_exchange(op, kernel));
+    else
+      NEREID_REQUIRE(!kernel.empty() || (kernels::has_role<Op, Role::kCache>()),
+                     "no kernel is chosen");
     Status status;
     if constexpr (requires { op.first_module; }) RETURN_IF_ERROR(take_modules(op));
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
@@ -162,28 +165,67 @@ class CallChecker {
     return status;
   }
 
-  size_t num_modules() const { return num_modules_; }
+  // Calls name all modules.
+  Status finish() const {
+    NEREID_REQUIRE(num_modules_ == num_columns(), "{} modules, calls name {}", num_columns(),
+                   num_modules_);
+    return ok();
+  }
 
  private:
+  template <class Op>
+  Status check_exchange(const Op& op, const std::string& kernel) const {
+    NEREID_REQUIRE(kernel.empty(), "an op of exchange has no kernel");
+    const Mapping& m = plan_.mapping;
+    NEREID_REQUIRE(!m.is_single(), "an exchange of one rank");
+    if constexpr (requires { op.stage; })
+      NEREID_REQUIRE(op.stage >= 0 && op.stage < m.pp && op.stage != m.stage(),
+                     "stage {} is not another one of {}", op.stage, m.pp);
+    if constexpr (requires { op.pieces; }) {
+      const int64_t units = plan_.values[static_cast<size_t>(op.out)].cols / op.pieces / op.unit;
+      const int64_t share = kernels::share_begin(units, m.tp, m.tensor_rank() + 1) -
+                            kernels::share_begin(units, m.tp, m.tensor_rank());
+      const int64_t here = plan_.values[static_cast<size_t>(op.x)].cols / op.pieces / op.unit;
+      NEREID_REQUIRE(share <= here, "x has {} units, the rank's share is {}", here, share);
+    }
+    return ok();
+  }
+
   Status take_layer(int32_t layer, const kernels::Heads& h) {
     const ModelFacts& m = plan_.model;
-    NEREID_REQUIRE(h.num_kv == m.num_kv_heads && h.dim == m.head_dim && h.latent == m.latent,
+    const int32_t divided = std::max(m.num_kv_heads / plan_.mapping.tp, 1);
+    NEREID_REQUIRE((h.num_kv == m.num_kv_heads || h.num_kv == divided) && h.dim == m.head_dim &&
+                       h.latent == m.latent,
                    "{} key heads of {} differ from the model's", h.num_kv, h.dim);
     NEREID_REQUIRE(!layer_seen_[static_cast<size_t>(layer)], "layer {} is used twice", layer);
     layer_seen_[static_cast<size_t>(layer)] = true;
     return ok();
   }
 
+  // A module, or a rank's part of one, in the output of its call.
+  struct Columns {
+    const AdapterModule* module;
+    int64_t column, n;
+  };
+  size_t num_columns() const {
+    return plan_.mapping.is_single() ? plan_.modules.size() : plan_.module_parts.size();
+  }
+  Columns columns_of(size_t index) const {
+    if (plan_.mapping.is_single())
+      return {&plan_.modules[index], plan_.modules[index].column, plan_.modules[index].n};
+    const ModulePart& part = plan_.module_parts[index];
+    return {&plan_.modules[static_cast<size_t>(part.module)], part.column, part.n()};
+  }
+
   // Modules are in the order of calls; each call's, or expert's, partition its output columns.
   template <class Op>
   Status take_modules(const Op& op) {
-    const auto& modules = plan_.modules;
     const Value& out = plan_.values[static_cast<size_t>(op.out)];
     const int64_t count = int64_t{op.num_modules} * op.num_experts;
-    NEREID_REQUIRE(static_cast<size_t>(op.first_module) == num_modules_ &&
-                       static_cast<size_t>(count) <= modules.size() - num_modules_,
+    NEREID_REQUIRE(static_cast<size_t>(op.first_module) == num_modules_ && count >= 0 &&
+                       static_cast<size_t>(count) <= num_columns() - num_modules_,
                    "modules [{}, {} + {}) are not the next of {}", op.first_module, op.first_module,
-                   count, modules.size());
+                   count, num_columns());
     const bool of_tokens = op.x == kNone;
     NEREID_REQUIRE(!of_tokens || out.extent == RowCount::kTokens,
                    "a module of tokens, but '{}' has no row for each", out.name);
@@ -192,14 +234,15 @@ class CallChecker {
     const int64_t width = out.cols / pieces;
     int64_t column = 0;
     for (int64_t i = 0; i < count; ++i) {
-      const AdapterModule& m = modules[num_modules_++];
+      const Columns c = columns_of(num_modules_++);
+      const AdapterModule& m = *c.module;
       if (i % op.num_modules == 0) column = 0;
-      NEREID_REQUIRE(m.k == op.k && m.of_tokens == of_tokens && m.n >= 1 && m.column >= column &&
-                         m.n <= width && m.column <= width - m.n,
-                     "module '{}': [{}, {}] at column {} of {}, x has {}", m.name, m.n, m.k,
-                     m.column, width, op.k);
+      NEREID_REQUIRE(m.k == op.k && m.of_tokens == of_tokens && c.n >= 1 && c.column >= column &&
+                         c.n <= width && c.column <= width - c.n,
+                     "module '{}': [{}, {}] at column {} of {}, x has {}", m.name, c.n, m.k,
+                     c.column, width, op.k);
       RETURN_IF_ERROR(check_source_rows(m));
-      column = m.column + m.n;
+      column = c.column + c.n;
     }
     return ok();
   }
@@ -244,6 +287,69 @@ class CallChecker {
   size_t num_modules_ = 0;  // named by calls so far
 };
 
+Status check_logits(const Plan& plan) {
+  if (plan.logits == kNone && !plan.mapping.is_last_stage()) return ok();
+  NEREID_REQUIRE(plan.logits >= 0 && static_cast<size_t>(plan.logits) < plan.values.size(),
+                 "logits: no value {}", plan.logits);
+  const Value& logits = plan.values[plan.logits];
+  NEREID_REQUIRE(logits.dtype == DType::kF32 && logits.extent == RowCount::kSampled &&
+                     logits.cols == plan.model.vocab_size,
+                 "logits: value '{}' is not f32 [sampled, {}]", logits.name, plan.model.vocab_size);
+  return ok();
+}
+
+// A module has at most one part, of ascending columns.
+Status check_module_parts(const Plan& plan) {
+  NEREID_REQUIRE(plan.module_parts.empty() || !plan.mapping.is_single(),
+                 "module_parts: {} of them on one rank", plan.module_parts.size());
+  std::vector<bool> seen(plan.modules.size());
+  for (const ModulePart& part : plan.module_parts) {
+    NEREID_REQUIRE(part.module >= 0 && static_cast<size_t>(part.module) < plan.modules.size() &&
+                       !seen[static_cast<size_t>(part.module)],
+                   "module_parts: module {} is named twice or not in [0, {})", part.module,
+                   plan.modules.size());
+    seen[static_cast<size_t>(part.module)] = true;
+    const AdapterModule& m = plan.modules[static_cast<size_t>(part.module)];
+    int64_t end = 0;
+    for (const RowRun& run : part.runs) {
+      NEREID_REQUIRE(
+          run.first >= end && run.size >= 1 && run.step == 1 && run.size <= m.n - run.first,
+          "module_parts: columns [{}, {} + {}) of module '{}' with {}", run.first, run.first,
+          run.size, m.name, m.n);
+      end = run.first + run.size;
+    }
+    NEREID_REQUIRE(end > 0, "module_parts: no columns of module '{}'", m.name);
+  }
+  return ok();
+}
+
+// The layers' caches of a pipeline stage.
+Status check_caches(const Plan& plan) {
+  NEREID_REQUIRE(plan.caches.empty() == (plan.mapping.pp == 1 || plan.model.num_layers == 0),
+                 "caches: {} of them with {} stages", plan.caches.size(), plan.mapping.pp);
+  NEREID_REQUIRE(plan.caches.size() <= static_cast<size_t>(plan.model.num_layers),
+                 "caches: {} of {} layers", plan.caches.size(), plan.model.num_layers);
+  std::vector<bool> seen(static_cast<size_t>(plan.model.num_layers));
+  for (const LayerCache& c : plan.caches) {
+    NEREID_REQUIRE(
+        c.layer >= 0 && c.layer < plan.model.num_layers && !seen[static_cast<size_t>(c.layer)],
+        "caches: layer {} is named twice or not in [0, {})", c.layer, plan.model.num_layers);
+    seen[static_cast<size_t>(c.layer)] = true;
+    NEREID_REQUIRE(c.window >= 0 && c.num_kv >= 1 && c.num_kv <= plan.model.num_kv_heads &&
+                       c.dim == plan.model.head_dim && c.latent == plan.model.latent,
+                   "caches: {} key heads of {} with a window of {}", c.num_kv, c.dim, c.window);
+  }
+  for (const Call& call : plan.calls) {
+    const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
+    if (!attention || plan.caches.empty()) continue;
+    const kernels::Heads& h = attention->heads;
+    const LayerCache own{attention->cache, attention->window, h.num_kv, h.dim, h.latent};
+    NEREID_REQUIRE(std::ranges::find(plan.caches, own) != plan.caches.end(),
+                   "caches: layer {} is not as its attention", own.layer);
+  }
+  return ok();
+}
+
 Status check_hidden(const Plan& plan) {
   NEREID_REQUIRE(plan.hidden.size() <= kMaxHiddenStates,
                  "hidden: {} of them, at most {} are allowed", plan.hidden.size(),
@@ -281,8 +387,9 @@ Status check_choices(const kernels::AlgorithmChoices& choices) {
 
 Status check_plan(const Plan& plan) {
   RETURN_IF_ERROR(check_model(plan.model));
-  for (const size_t size :
-       {plan.values.size(), plan.weights.size(), plan.calls.size(), plan.modules.size()})
+  RETURN_IF_ERROR(check_mapping(plan.mapping));
+  for (const size_t size : {plan.values.size(), plan.weights.size(), plan.calls.size(),
+                            plan.modules.size(), plan.module_parts.size()})
     NEREID_REQUIRE(size <= kMaxTableRows, "a table of {} rows, at most {} are allowed", size,
                    kMaxTableRows);
   for (const int64_t bytes : plan.arena_bytes_per_row)
@@ -290,6 +397,7 @@ Status check_plan(const Plan& plan) {
                    "arena of {} bytes per row", bytes);
   for (const Value& value : plan.values) RETURN_IF_ERROR(check_value(plan, value));
   RETURN_IF_ERROR(check_weights(plan));
+  RETURN_IF_ERROR(check_module_parts(plan));
   CallChecker checker(plan);
   for (size_t i = 0; i < plan.calls.size(); ++i) {
     const Call& call = plan.calls[i];
@@ -297,14 +405,9 @@ Status check_plan(const Plan& plan) {
         std::visit([&](const auto& op) { return checker.check(op, call.kernel); }, call.op);
     if (!status.ok()) return annotate(status, fmt::format("call {} ({})", i, name_of(call.op)));
   }
-  NEREID_REQUIRE(checker.num_modules() == plan.modules.size(), "{} modules, calls name {}",
-                 plan.modules.size(), checker.num_modules());
-  NEREID_REQUIRE(plan.logits >= 0 && static_cast<size_t>(plan.logits) < plan.values.size(),
-                 "logits: no value {}", plan.logits);
-  const Value& logits = plan.values[plan.logits];
-  NEREID_REQUIRE(logits.dtype == DType::kF32 && logits.extent == RowCount::kSampled &&
-                     logits.cols == plan.model.vocab_size,
-                 "logits: value '{}' is not f32 [sampled, {}]", logits.name, plan.model.vocab_size);
+  RETURN_IF_ERROR(checker.finish());
+  RETURN_IF_ERROR(check_caches(plan));
+  RETURN_IF_ERROR(check_logits(plan));
   RETURN_IF_ERROR(check_choices(plan.choices));
   return check_hidden(plan);
 }

@@ -103,6 +103,16 @@ void fields(V& v, ModelFacts& x) {
   v.maybe("kv_dtype", x.kv_dtype);
 }
 template <class V>
+void fields(V& v, Mapping& x) {
+  v.maybe("tp", x.tp), v.maybe("pp", x.pp), v.maybe("ep", x.ep), v.maybe("rank", x.rank);
+  v.maybe("invariant", x.invariant);
+}
+template <class V>
+void fields(V& v, LayerCache& x) {
+  v("layer", x.layer), v("window", x.window), v("num_kv", x.num_kv), v("dim", x.dim);
+  v("latent", x.latent);
+}
+template <class V>
 void fields(V& v, RowRun& x) {
   v("first", x.first), v("size", x.size), v("step", x.step);
 }
@@ -111,6 +121,10 @@ void fields(V& v, AdapterModule& x) {
   v("name", x.name), v("k", x.k), v("n", x.n), v.maybe("column", x.column);
   v.maybe("of_tokens", x.of_tokens);
   v("source", x.source), v("source_rows", x.source_rows), v("rows", x.rows);
+}
+template <class V>
+void fields(V& v, ModulePart& x) {
+  v("module", x.module), v("column", x.column), v("runs", x.runs);
 }
 template <class V>
 void fields(V& v, kernels::ProductChoice& x) {
@@ -123,8 +137,9 @@ void fields(V& v, kernels::AlgorithmChoices& x) {
 }
 template <class V>
 void fields(V& v, Plan& x) {
-  v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
-  v.maybe("modules", x.modules);
+  v("model", x.model), v.maybe("mapping", x.mapping), v.maybe("caches", x.caches);
+  v("values", x.values), v("weights", x.weights), v("calls", x.calls);
+  v.maybe("modules", x.modules), v.maybe("module_parts", x.module_parts);
   v("logits", x.logits), v.maybe("hidden", x.hidden);
   v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(RowCount::kTokens)]);
   v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(RowCount::kSampled)]);

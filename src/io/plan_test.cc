@@ -29,7 +29,9 @@ TEST(Plan, JsonRoundTripKeepsEverything) {
 TEST(Plan, EveryMissingFieldIsNamed) {
   const json::value good = plan_to_json(test_plan());
   for (const auto& [key, value] : good.get_object()) {
-    if (key == "modules" || key == "hidden" || key == "choices") continue;  // optional
+    if (key == "modules" || key == "hidden" || key == "choices" || key == "mapping" ||
+        key == "caches" || key == "module_parts")
+      continue;  // optional
     json::value bad = good;
     bad.get_object().erase(key);
     const auto plan = plan_from_json(bad);
@@ -42,7 +44,8 @@ TEST(Plan, EveryMissingFieldIsNamed) {
 TEST(Plan, AbsentFieldsHaveTheirDefaults) {
   json::value old = plan_to_json(test_plan());
   json::object& plan = old.get_object();
-  for (const char* key : {"modules", "hidden", "choices"}) plan.erase(key);
+  for (const char* key : {"modules", "hidden", "choices", "mapping", "caches", "module_parts"})
+    plan.erase(key);
   for (const char* key : {"latent", "bos_id", "pad_id", "end_ids", "kv_dtype"})
     plan["model"].get_object().erase(key);
   for (json::value& value : plan["values"].get_array()) value.get_object().erase("column");
@@ -53,12 +56,13 @@ TEST(Plan, AbsentFieldsHaveTheirDefaults) {
   }
   json::object& attention = plan["calls"].get_array()[3].get_object();
   ASSERT_EQ(attention["op"].as_string(), "attention");
-  attention.erase("alibi_scale");
+  for (const char* key : {"alibi_scale", "alibi_first", "alibi_heads"}) attention.erase(key);
   attention["heads"].get_object().erase("latent");
   const auto read = plan_from_json(old);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(read->choices.products.empty());
   EXPECT_TRUE(read->hidden.empty());
+  EXPECT_EQ(read->mapping, Mapping());
   EXPECT_EQ(read->model.bos_id, kNone);
   EXPECT_EQ(read->model.kv_dtype, DType::kBF16);
   EXPECT_EQ(read->weights[2].experts, 1);

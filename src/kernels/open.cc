@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "comm/thread_group.h"
 #include "kernels/api/plugin.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/ref/ref.h"
@@ -117,6 +118,32 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
   }
   return invalid_argument(
       "device '{}' is not known; allowed: auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
+}
+
+StatusOr<int32_t> num_gpus() {
+  ASSIGN_OR_RETURN(const auto library, load_library());
+  ASSIGN_OR_RETURN(const DevicePlugin* plugin, find_plugin(library.get()));
+  return plugin->num_devices();
+}
+
+StatusOr<std::vector<std::unique_ptr<comm::Communicator>>> join_devices(
+    std::span<const OpenedDevice* const> devices, const comm::GroupOptions& options) {
+  if (devices.empty()) return invalid_argument("devices: a group has at least one rank");
+  std::vector<Device*> ranks;
+  for (const OpenedDevice* opened : devices) {
+    const DeviceInfo& first = devices[0]->device->info();
+    if (const DeviceInfo& info = opened->device->info(); info.kind != first.kind)
+      return invalid_argument("devices: {} and {} cannot be ranks of one group", first.id(),
+                              info.id());
+    ranks.push_back(opened->device.get());
+  }
+  if (devices[0]->device->info().kind == DeviceKind::kCpu)
+    return comm::make_thread_group(static_cast<int>(ranks.size()), options.time_limit);
+  ASSIGN_OR_RETURN(const DevicePlugin* plugin, find_plugin(devices[0]->library.get()));
+  if (!plugin->join) return unsupported("{}: this library joins no ranks", ranks[0]->info().id());
+  std::vector<std::unique_ptr<comm::Communicator>> communicators;
+  RETURN_IF_ERROR(plugin->join(ranks, options, &communicators));
+  return communicators;
 }
 
 KernelChoices invariant_kernels(const Registry& registry, DeviceKind device) {

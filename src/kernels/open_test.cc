@@ -46,6 +46,20 @@ TEST(Open, RefusesUnknownNames) {
   EXPECT_THAT(error_of(open_device("cpu", {.isa = "mmx"})), HasSubstr("mmx"));
 }
 
+TEST(Open, CpusJoinAsThreads) {
+  StatusOr<OpenedDevice> opened = open_device("cpu", {.num_threads = 1});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const std::vector<const OpenedDevice*> two = {&*opened, &*opened};
+  const auto ranks = join_devices(two, {.time_limit = std::chrono::seconds(1)});
+  ASSERT_TRUE(ranks.ok()) << ranks.status();
+  ASSERT_EQ(ranks->size(), 2u);
+  EXPECT_EQ((*ranks)[1]->rank(), 1);
+  EXPECT_EQ((*ranks)[1]->size(), 2);
+  EXPECT_EQ((*ranks)[1]->all_reduce_norm({}, *opened->device->create_stream().value()).code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(join_devices({}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Open, MissingCudaLibraryIsUnavailable) {
   setenv("NEREID_CUDA_LIBRARY", "/nonexistent/libnereid_cuda.so", 1);
   const StatusOr<OpenedDevice> opened = open_device("cuda:0");

@@ -63,22 +63,51 @@ int64_t size_of(Dim dim, const Traits& t) {
   return 0;
 }
 
-// Dimensions with heads side by side: query heads, KV heads, or both.
-bool has_query_heads(Dim dim) { return dim == Dim::kQuery || dim == Dim::kQueryKeyValue; }
-bool has_key_heads(Dim dim) { return dim == Dim::kKeyValue || dim == Dim::kQueryKeyValue; }
+// Division of a dimension among ranks.
+graph::Division division_of(Dim dim, const Traits& t) {
+  const graph::Units queries = {t.num_heads, t.head_dim};
+  const graph::Units keys = {t.num_kv_heads, t.head_dim, true};
+  switch (dim) {
+    case Dim::kQuery:
+      return {queries};
+    case Dim::kKeyValue:
+      return {keys};
+    case Dim::kQueryKeyValue:
+      return {queries, keys, keys};
+    case Dim::kValues:
+      return {{t.num_heads, t.value_dim}};
+    case Dim::kGateUp:
+      return {{t.intermediate_size, 1}, {t.intermediate_size, 1}};
+    case Dim::kVocab:
+      return {{t.vocab_size, 1, false, true}};
+    default:
+      return {{size_of(dim, t), 1}};
+  }
+}
 
-// A rank's part of a dimension of heads; 0: indivisible.
-int64_t heads_size(Dim dim, const Traits& t, int32_t ranks) {
-  int64_t heads = 0;
-  if (has_query_heads(dim)) {
-    if (t.num_heads % ranks != 0) return 0;
-    heads += t.num_heads / ranks;
+// Sets the weight's division among ranks.
+void divide(const WeightRule& rule, const Traits& t, graph::Weight& weight) {
+  const bool heads_are_rows =
+      rule.n == Dim::kQuery || rule.n == Dim::kKeyValue || rule.n == Dim::kQueryKeyValue;
+  switch (rule.shard) {
+    case ShardAxis::kNone:
+      return;
+    case ShardAxis::kN:
+      weight.rows = division_of(rule.n, t);
+      return;
+    case ShardAxis::kK:
+      weight.cols = division_of(rule.k, t);
+      return;
+    case ShardAxis::kHeads:
+      (heads_are_rows ? weight.rows : weight.cols) =
+          division_of(heads_are_rows ? rule.n : rule.k, t);
+      return;
+    case ShardAxis::kExperts:
+      weight.by_expert = true;
+      if (rule.n == Dim::kExpertIntermediate) weight.rows = division_of(rule.n, t);
+      if (rule.k == Dim::kExpertIntermediate) weight.cols = division_of(rule.k, t);
+      return;
   }
-  if (has_key_heads(dim)) {
-    if (t.num_kv_heads % ranks != 0 && ranks % t.num_kv_heads != 0) return 0;
-    heads += (dim == Dim::kQueryKeyValue ? 2 : 1) * std::max(t.num_kv_heads / ranks, 1);
-  }
-  return heads * t.head_dim;
 }
 
 Status check_part(const io::Checkpoint& checkpoint, const graph::WeightPart& part,
@@ -212,17 +241,15 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
   }
   weight.format = rule.format;
   weight.is_vector = rule.k == Dim::kOne;
-  if (weight.is_vector) std::swap(weight.n, weight.k);
+  if (weight.is_vector)
+    std::swap(weight.n, weight.k);
+  else
+    divide(rule, t, weight);
   return weight;
 }
 
-// The bias rule of a weight rule; sharded if the weight is by rows. The caller sets the names.
-WeightRule bias_of(const WeightRule& rule) {
-  const bool by_rows =
-      rule.shard == ShardAxis::kN ||
-      (rule.shard == ShardAxis::kHeads && (has_query_heads(rule.n) || has_key_heads(rule.n)));
-  return {.n = rule.n, .shard = by_rows ? rule.shard : ShardAxis::kNone, .order = rule.order};
-}
+// The bias rule of a weight rule. The caller sets the names.
+WeightRule bias_of(const WeightRule& rule) { return {.n = rule.n, .order = rule.order}; }
 
 }  // namespace
 
@@ -253,45 +280,6 @@ graph::WeightId Weights::operator[](std::string_view name) const {
   for (const auto& [key, id] : ids_)
     if (key == name) return id;
   return graph::kNone;
-}
-
-StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
-                                const kernels::WeightFormat& format, int32_t ranks,
-                                int64_t num_experts) {
-  const WeightSize whole = {num_experts, size_of(rule.n, traits), size_of(rule.k, traits)};
-  WeightSize part = whole;
-  const auto refuse = [&](std::string_view what) {
-    return invalid_argument("weight '{}' [{}, {}, {}] of {}: {} cannot be divided among {} ranks",
-                            rule.name, whole.experts, whole.n, whole.k, kernels::text_of(format),
-                            what, ranks);
-  };
-  if (ranks < 1) return refuse("it");
-  const auto divide = [&](int64_t size) { return size % ranks == 0 ? size / ranks : 0; };
-  switch (rule.shard) {
-    case ShardAxis::kNone:
-      break;
-    case ShardAxis::kN:
-      part.n = rule.n == Dim::kGateUp ? 2 * divide(whole.n / 2) : divide(whole.n);
-      break;
-    case ShardAxis::kK:
-      part.k = divide(whole.k);
-      break;
-    case ShardAxis::kHeads: {
-      const bool rows = has_query_heads(rule.n) || has_key_heads(rule.n);
-      (rows ? part.n : part.k) = heads_size(rows ? rule.n : rule.k, traits, ranks);
-      if (part.n == 0 || part.k == 0) return refuse("heads");
-      break;
-    }
-    case ShardAxis::kExperts:
-      part.experts = divide(whole.experts);
-      break;
-  }
-  if (part.experts == 0) return refuse("experts");
-  if (part.n == 0) return refuse("rows");
-  if (part.k == 0) return refuse("columns");
-  if (part.k != whole.k && format.num_groups(whole.k) > 1 && part.k % format.group != 0)
-    return refuse(fmt::format("columns in groups of {}", format.group));
-  return part;
 }
 
 Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint,

@@ -1,5 +1,5 @@
 // Weight rules: a family's checkpoint tensors with names, shapes and conditions, for building
-// graphs, checking checkpoints and (later) sharding.
+// graphs, checking checkpoints and sharding.
 #pragma once
 
 #include <cstdint>
@@ -107,19 +107,6 @@ class Weights {
  private:
   std::vector<std::pair<std::string, graph::WeightId>> ids_;
 };
-
-// Size of a weight [experts, n, k], or of a rank's shard.
-struct WeightSize {
-  int64_t experts = 1, n = 0, k = 0;
-  bool operator==(const WeightSize&) const = default;
-};
-
-// ShardAxis size of a rule's weight for `ranks` ranks. KV heads are replicated if there are fewer
-// than ranks. Columns are cut at the format's group borders only. InvalidArgument with weight,
-// sizes and the indivisible one.
-StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
-                                const kernels::WeightFormat& format, int32_t ranks,
-                                int64_t num_experts = 1);
 
 // Whether a tensor belongs to an MTP layer, see Traits::num_mtp_layers.
 bool is_of_extra_layer(const Traits& traits, std::string_view tensor);

@@ -45,6 +45,7 @@ sched::Limits limits_of(const ModelInstance& instance, const ExecutorConfig& con
   const exec::RunnerLimits& runner = model.limits();
   return {.max_batch_size = runner.max_rows,
           .max_num_tokens = runner.max_tokens,
+          .num_stages = instance.num_stages,
           .max_queue_size = config.max_queue_size,
           .max_sequence_length = runner.max_sequence_length,
           .max_beam_width = config.max_beam_width,
@@ -120,9 +121,8 @@ class ExecutorImpl : public Executor {
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
         grammars_(model_.tokenizer, bounds_.vocab_size),
         outbox_(model_.tokenizer, inbox_, progress_),
-        watchdog_(model_.device.device->health(), outbox_, progress_,
-                  config.exit_on_device_failure),
-        engine_(model_.device.device->health(), *model_.runner,
+        watchdog_(model_.health(), outbox_, progress_, config.exit_on_device_failure),
+        engine_(model_.health(), *model_.runner,
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
                  .clock = model_.clock},
@@ -179,7 +179,7 @@ class ExecutorImpl : public Executor {
 
   void cancel(RequestId id) override { inbox_.push(Cancel{id}); }
 
-  Status health() const override { return model_.device.device->health().failure(); }
+  Status health() const override { return model_.health().failure(); }
 
   bool can_enqueue() const override {
     std::lock_guard lock(mutex_);
@@ -219,8 +219,14 @@ class ExecutorImpl : public Executor {
   std::vector<MemoryUse> memory() const override {
     std::vector<MemoryUse> table;
     for (const exec::MemoryItem& item : memory_table(model_))
-      table.push_back({item.what, static_cast<int64_t>(item.bytes)});
+      table.push_back({item.what, static_cast<int64_t>(item.bytes), item.rank});
     return table;
+  }
+  std::vector<RankStats> ranks() const override {
+    std::vector<RankStats> all;
+    for (const exec::RankFigures& rank : model_.runner->ranks())
+      all.push_back({rank.rank, rank.device, rank.num_steps, rank.exchange_seconds});
+    return all;
   }
 
   int32_t vocab_size() const override { return bounds_.vocab_size; }

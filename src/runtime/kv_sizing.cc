@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -25,21 +26,34 @@ constexpr double kDeviceShare = 0.9;
 constexpr int32_t kEnoughLogits = 256;
 constexpr size_t kLogitsShare = 64;
 
+// A plan on a device, which other ranks may use too.
+struct Part {
+  const io::Plan& plan;
+  const Device& device;
+  size_t num_sharing = 1;  // ranks on the device
+  bool logs = true;        // reductions of limits; one rank of a model
+
+  size_t free_bytes() const { return device.free_bytes() / num_sharing; }
+  // Part of config.memory_bytes, else of the free memory.
+  size_t available_bytes(const ExecutorConfig& config) const {
+    return config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : free_bytes();
+  }
+};
+
 // Bytes without the host pool.
-size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, const Device& device) {
+size_t total_bytes(const Part& part, const exec::RunnerLimits& limits) {
   size_t total = 0;
-  for (const exec::MemoryItem& item : exec::memory_table(plan, limits, device.info()))
+  for (const exec::MemoryItem& item : exec::memory_table(part.plan, limits, part.device.info()))
     if (!item.what.starts_with("host ")) total += item.bytes;
   return total;
 }
 
 // Bytes for weights, buffers and device KV blocks together.
-size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
-                 const ExecutorConfig& config, const Device& device, size_t bytes_beside) {
-  const bool on_cpu = device.info().kind == DeviceKind::kCpu;
-  size_t available = static_cast<size_t>(config.memory_bytes);
+size_t budget_of(const Part& part, const exec::RunnerLimits& limits, const ExecutorConfig& config,
+                 size_t bytes_beside) {
+  const bool on_cpu = part.device.info().kind == DeviceKind::kCpu;
+  size_t available = part.available_bytes(config);
   if (config.memory_bytes == 0) {
-    available = device.free_bytes();
     // The host pool takes the same memory.
     const auto pool = static_cast<size_t>(config.kv_cache.host_cache_bytes);
     if (on_cpu) available -= std::min(available, pool);
@@ -48,7 +62,7 @@ size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
   if (config.kv_cache.memory_fraction) {
     exec::RunnerLimits without = limits;
     without.num_blocks = without.num_host_blocks = 0;
-    const size_t fixed = std::min(available, total_bytes(plan, without, device));
+    const size_t fixed = std::min(available, total_bytes(part, without));
     return fixed + static_cast<size_t>(*config.kv_cache.memory_fraction *
                                        static_cast<double>(available - fixed));
   }
@@ -62,9 +76,8 @@ int32_t blocks_for(int64_t tokens, int32_t block_tokens) {
   return static_cast<int32_t>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max()));
 }
 
-Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, const Device& device,
-                    size_t budget) {
-  const size_t total = total_bytes(plan, limits, device);
+Status check_budget(const Part& part, const exec::RunnerLimits& limits, size_t budget) {
+  const size_t total = total_bytes(part, limits);
   if (total <= budget) return ok();
   return resource_exhausted(
       "kv_cache.max_tokens: {} blocks of {} tokens need {} bytes with weights and activations; "
@@ -72,20 +85,20 @@ Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, cons
       limits.num_blocks[0], limits.block_tokens, total, budget);
 }
 
-void shorten_sequences(int64_t length, exec::RunnerLimits& limits) {
+void shorten_sequences(const Part& part, int64_t length, exec::RunnerLimits& limits) {
   if (length >= limits.max_sequence_length) return;
-  log_warn("KV cache of {} tokens: sequences are limited to that; the model would allow {}", length,
-           limits.max_sequence_length);
+  if (part.logs)
+    log_warn("KV cache of {} tokens: sequences are limited to that; the model would allow {}",
+             length, limits.max_sequence_length);
   limits.max_sequence_length = static_cast<int32_t>(length);
 }
 
 // As many blocks as fit; sequences are shortened if not even one fits.
-StatusOr<exec::PerGroup<int32_t>> fit(const io::Plan& plan, const Device& device, size_t budget,
-                                      exec::RunnerLimits& limits) {
+StatusOr<exec::PerGroup<int32_t>> fit(const Part& part, size_t budget, exec::RunnerLimits& limits) {
   const auto fit_for = [&](int32_t length) {
     exec::RunnerLimits shorter = limits;
     shorter.max_sequence_length = length;
-    return exec::num_blocks_that_fit(plan, shorter, device.info(), budget);
+    return exec::num_blocks_that_fit(part.plan, shorter, part.device.info(), budget);
   };
   StatusOr<exec::PerGroup<int32_t>> blocks = fit_for(limits.max_sequence_length);
   if (blocks.ok()) return blocks;
@@ -96,8 +109,13 @@ StatusOr<exec::PerGroup<int32_t>> fit(const io::Plan& plan, const Device& device
     (fit_for(middle * limits.block_tokens).ok() ? low : high) = middle;
   }
   if (low == 0) return blocks;
-  shorten_sequences(int64_t{low} * limits.block_tokens, limits);
+  shorten_sequences(part, int64_t{low} * limits.block_tokens, limits);
   return fit_for(limits.max_sequence_length);
+}
+
+// Steps in flight: one for each stage, and one that is prepared.
+int32_t depth_for(const ExecutorConfig& config, int32_t num_stages) {
+  return std::min(num_stages + (config.enable_overlap ? 1 : 0), exec::kMaxDepth);
 }
 
 DType cache_type(KvCacheType type, const io::Plan& plan) {
@@ -128,25 +146,27 @@ Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::Runne
 constexpr size_t kStateBytesPerStep = size_t{4} << 20;
 constexpr int32_t kLeastStates = 256, kLeastStatesOfRow = 4;
 
-void set_max_tokens(const io::Plan& plan, const ExecutorConfig& config, bool all_states,
+void set_max_tokens(const Part& part, const ExecutorConfig& config, bool all_states,
                     exec::RunnerLimits& limits) {
   if (!all_states || !config.scheduler.enable_chunked_context) return;
+  const io::Plan& plan = part.plan;
   const size_t state = plan.hidden.size() * static_cast<size_t>(plan.model.hidden_size);
   const auto fit =
       static_cast<int32_t>(kStateBytesPerStep / std::max(state * sizeof(BF16), sizeof(BF16)));
   const int32_t most = std::max({fit, kLeastStates, kLeastStatesOfRow * limits.max_rows});
   if (most >= limits.max_tokens) return;
-  log_info(
-      "max_num_tokens: {} is reduced to {}, because the hidden states of all positions go to the "
-      "draft head",
-      limits.max_tokens, most);
+  if (part.logs)
+    log_info(
+        "max_num_tokens: {} is reduced to {}, because the hidden states of all positions go to the "
+        "draft head",
+        limits.max_tokens, most);
   limits.max_tokens = most;
 }
 
-void set_max_logits(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
-                    bool all_states, exec::RunnerLimits& limits) {
-  const size_t available =
-      config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes();
+void set_max_logits(const Part& part, const ExecutorConfig& config, bool all_states,
+                    exec::RunnerLimits& limits) {
+  const io::Plan& plan = part.plan;
+  const size_t available = part.available_bytes(config);
   const int64_t row_bytes =
       std::max<int64_t>(plan.arena_bytes_per_row[static_cast<int>(io::RowCount::kSampled)], 1);
   const auto affordable = static_cast<int64_t>(available / kLogitsShare) / row_bytes;
@@ -172,7 +192,7 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
   limits.num_host_blocks = exec::divide_blocks(groups, limits, shares, bytes);
   for (size_t g = 0; g < groups.size(); ++g) {
     int32_t& blocks = limits.num_host_blocks[g];
-    if (blocks == 0)
+    if (blocks == 0 && !groups[g].layers.empty())
       return invalid_argument(
           "kv_cache.host_cache_bytes: {} bytes hold no block of {} tokens ({} bytes); allowed are "
           "0 and values for a block of each cache group",
@@ -192,17 +212,16 @@ int64_t widest_module(const io::Plan& plan) {
 
 // Adapter slots and pages: as many pages as num_device_module_layers requests, or slots and pages
 // in device_cache_fraction of the memory; at most 2 * max_rows adapters of the largest rank.
-Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
-                    exec::RunnerLimits& limits) {
+Status set_adapters(const Part& part, const ExecutorConfig& config, exec::RunnerLimits& limits) {
   if (!config.enable_lora) return ok();
+  const io::Plan& plan = part.plan;
   const PeftCacheConfig& peft = config.peft_cache;
   limits.max_adapter_rank = peft.max_adapter_size;
   const int64_t widest = widest_module(plan);
   limits.adapter_page_numbers =
       round_up(peft.optimal_adapter_size * widest, exec::kAdapterAlignment);
   const double page = static_cast<double>(limits.adapter_page_numbers) * sizeof(BF16);
-  const auto available = static_cast<double>(
-      config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes());
+  const auto available = static_cast<double>(part.available_bytes(config));
   const bool counts_layers = peft.num_device_module_layers > 0;
   const double budget = counts_layers
                             ? static_cast<double>(peft.num_device_module_layers) *
@@ -232,12 +251,12 @@ Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const De
 }
 
 // Sets the device's blocks; see size_kv_cache().
-Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
-                  size_t bytes_beside, exec::RunnerLimits& limits) {
-  const size_t budget = budget_of(plan, limits, config, device, bytes_beside);
+Status set_blocks(const Part& part, const ExecutorConfig& config, size_t bytes_beside,
+                  exec::RunnerLimits& limits) {
+  const size_t budget = budget_of(part, limits, config, bytes_beside);
   const auto& max_tokens = config.kv_cache.max_tokens;
   const bool budget_given = config.memory_bytes > 0 || config.kv_cache.memory_fraction;
-  const auto groups = [&] { return exec::cache_groups(plan, limits); };
+  const auto groups = [&] { return exec::cache_groups(part.plan, limits); };
   // Blocks beyond a full batch of the longest sequences serve cached prefixes only.
   const auto full_batch = [&](const exec::CacheGroup& group) {
     return int64_t{exec::blocks_held_per_sequence(limits, group)} * config.max_batch_size;
@@ -251,13 +270,13 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
             static_cast<int32_t>(std::min<int64_t>(limits.num_blocks[g], full_batch(all[g])));
     }
     if (!config.kv_cache.memory_fraction)
-      return config.memory_bytes > 0 ? check_budget(plan, limits, device, budget) : ok();
-    ASSIGN_OR_RETURN(const auto most, fit(plan, device, budget, limits));
+      return config.memory_bytes > 0 ? check_budget(part, limits, budget) : ok();
+    ASSIGN_OR_RETURN(const auto most, fit(part, budget, limits));
     for (size_t g = 0; g < all.size(); ++g)
       limits.num_blocks[g] = std::min(limits.num_blocks[g], most[g]);
     return ok();
   }
-  ASSIGN_OR_RETURN(limits.num_blocks, fit(plan, device, budget, limits));
+  ASSIGN_OR_RETURN(limits.num_blocks, fit(part, budget, limits));
   if (config.kv_cache.memory_fraction) return ok();
   const std::vector<exec::CacheGroup> all = groups();
   for (size_t g = 0; g < all.size(); ++g) {
@@ -268,12 +287,54 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
   return ok();
 }
 
-int32_t longest_sequence(const io::Plan& plan, const ExecutorConfig& config) {
-  const int32_t wanted = config.max_sequence_length, most = plan.model.max_positions;
-  if (wanted > most)
+int32_t longest_sequence(const Part& part, const ExecutorConfig& config) {
+  const int32_t wanted = config.max_sequence_length, most = part.plan.model.max_positions;
+  if (wanted > most && part.logs)
     log_warn("max_sequence_length: {} is more than the {} that the model allows, which is used",
              wanted, most);
   return wanted == 0 ? most : std::min(wanted, most);
+}
+
+StatusOr<exec::RunnerLimits> size_part(const Part& part, const ExecutorConfig& config,
+                                       size_t bytes_beside, bool all_states) {
+  const io::Plan& plan = part.plan;
+  exec::RunnerLimits limits{.max_rows = config.max_batch_size,
+                            .max_tokens = config.max_num_tokens,
+                            .max_sequence_length = longest_sequence(part, config),
+                            .block_tokens = config.kv_cache.tokens_per_block};
+  limits.kv_type = cache_type(config.kv_cache.type, plan);
+  if (config.kv_cache.type == KvCacheType::kAuto && limits.kv_type != DType::kBF16 && part.logs)
+    log_info("KV cache type {}, from the checkpoint", name_of(limits.kv_type));
+  limits.depth = depth_for(config, plan.mapping.pp);
+  set_max_tokens(part, config, all_states, limits);
+  RETURN_IF_ERROR(set_adapters(part, config, limits));
+  RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
+  RETURN_IF_ERROR(exec::check_limits(plan, limits));
+  set_max_logits(part, config, all_states, limits);
+  RETURN_IF_ERROR(set_blocks(part, config, bytes_beside, limits));
+  RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
+  const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (limits.num_blocks[g] < exec::blocks_held_per_sequence(limits, groups[g]))
+      shorten_sequences(part, int64_t{limits.num_blocks[g]} * limits.block_tokens, limits);
+  return limits;
+}
+
+// Reduces `limits` to the least of both. A rank without layers of a group counts no blocks there.
+void reduce(const exec::RunnerLimits& other, const std::vector<exec::CacheGroup>& groups,
+            exec::RunnerLimits& limits) {
+  const auto take_less = [](auto& value, auto most) { value = std::min(value, most); };
+  take_less(limits.max_tokens, other.max_tokens);
+  take_less(limits.max_sequence_length, other.max_sequence_length);
+  take_less(limits.max_logits, other.max_logits);
+  take_less(limits.num_adapters, other.num_adapters);
+  take_less(limits.num_adapter_pages, other.num_adapter_pages);
+  limits.adapter_page_numbers = std::max(limits.adapter_page_numbers, other.adapter_page_numbers);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].layers.empty()) continue;
+    take_less(limits.num_blocks[g], other.num_blocks[g]);
+    take_less(limits.num_host_blocks[g], other.num_host_blocks[g]);
+  }
 }
 
 }  // namespace
@@ -281,25 +342,45 @@ int32_t longest_sequence(const io::Plan& plan, const ExecutorConfig& config) {
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device, size_t bytes_beside,
                                            bool all_states) {
-  exec::RunnerLimits limits{.max_rows = config.max_batch_size,
-                            .max_tokens = config.max_num_tokens,
-                            .max_sequence_length = longest_sequence(plan, config),
-                            .block_tokens = config.kv_cache.tokens_per_block};
-  limits.kv_type = cache_type(config.kv_cache.type, plan);
-  if (config.kv_cache.type == KvCacheType::kAuto && limits.kv_type != DType::kBF16)
-    log_info("KV cache type {}, from the checkpoint", name_of(limits.kv_type));
-  limits.depth = config.enable_overlap ? 2 : 1;
-  set_max_tokens(plan, config, all_states, limits);
-  RETURN_IF_ERROR(set_adapters(plan, config, device, limits));
-  RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
-  RETURN_IF_ERROR(exec::check_limits(plan, limits));
-  set_max_logits(plan, config, device, all_states, limits);
-  RETURN_IF_ERROR(set_blocks(plan, config, device, bytes_beside, limits));
-  RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
-  const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
-  for (size_t g = 0; g < groups.size(); ++g)
-    if (limits.num_blocks[g] < exec::blocks_held_per_sequence(limits, groups[g]))
-      shorten_sequences(int64_t{limits.num_blocks[g]} * limits.block_tokens, limits);
+  return size_part({plan, device}, config, bytes_beside, all_states);
+}
+
+StatusOr<exec::RunnerLimits> size_kv_cache(std::span<const RankPart> ranks,
+                                           const ExecutorConfig& config, size_t bytes_beside,
+                                           bool all_states) {
+  exec::RunnerLimits limits;
+  ExecutorConfig own = config;
+  own.kv_cache.host_cache_bytes /= std::ssize(ranks);
+  exec::PerGroup<bool> is_set;
+  std::vector<exec::CacheGroup> first;  // of rank 0
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto num_sharing =
+        std::ranges::count(ranks, ranks[r].device->info().id(),
+                           [](const RankPart& p) { return p.device->info().id(); });
+    own.memory_bytes = config.memory_bytes / num_sharing;
+    const Part part{*ranks[r].plan, *ranks[r].device, static_cast<size_t>(num_sharing), r == 0};
+    // A draft model is on the first rank's device.
+    const auto sized = size_part(part, own, r == 0 ? bytes_beside : 0, all_states);
+    if (!sized.ok() && ranks.size() > 1) return annotate(sized.status(), fmt::format("rank {}", r));
+    RETURN_IF_ERROR(sized.status());
+    const std::vector<exec::CacheGroup> groups = exec::cache_groups(part.plan, *sized);
+    if (r == 0) {
+      limits = *sized;
+      first = groups;
+    }
+    if (!std::ranges::equal(groups, first, {}, &exec::CacheGroup::window,
+                            &exec::CacheGroup::window))
+      return unsupported(
+          "tensor_parallel: {}: the layers of rank {} have {} kinds of KV cache, those of rank 0 "
+          "{}; allowed is what divides the KV heads of each layer",
+          part.plan.mapping.tp, r, groups.size(), first.size());
+    for (size_t g = 0; g < groups.size(); ++g)
+      if (!groups[g].layers.empty() && !std::exchange(is_set[g], true)) {
+        limits.num_blocks[g] = sized->num_blocks[g];
+        limits.num_host_blocks[g] = sized->num_host_blocks[g];
+      }
+    reduce(*sized, groups, limits);
+  }
   return limits;
 }
 

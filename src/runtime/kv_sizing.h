@@ -1,6 +1,8 @@
 // KV cache size of a model, and its maximum sequence length.
 #pragma once
 
+#include <span>
+
 #include "base/status.h"
 #include "exec/runner.h"
 #include "io/plan.h"
@@ -22,6 +24,19 @@ namespace nereid::runtime {
 // ResourceExhausted with the numbers: the model does not fit.
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device, size_t bytes_beside = 0,
+                                           bool all_states = false);
+
+// A rank of a model in parts.
+struct RankPart {
+  const io::Plan* plan = nullptr;
+  const Device* device = nullptr;
+};
+
+// The same for all ranks, in their order: what each of them has memory for. Ranks on one device (a
+// CPU, too) share memory_bytes, or its free memory; all ranks share host_cache_bytes. bytes_beside:
+// on the first rank's device.
+StatusOr<exec::RunnerLimits> size_kv_cache(std::span<const RankPart> ranks,
+                                           const ExecutorConfig& config, size_t bytes_beside = 0,
                                            bool all_states = false);
 
 // Limits of a draft model for a target model with `limits`: as many rows, tokens per step and

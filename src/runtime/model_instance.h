@@ -1,4 +1,4 @@
-// A model opened on a device: everything an executor needs.
+// A model opened on a device, or on several: everything an executor needs.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,13 @@ struct ModelInstance {
   ModelInstance& operator=(ModelInstance&&) = default;
   ~ModelInstance();
 
-  kernels::OpenedDevice device;
+  // Health of all ranks.
+  Health& health() const { return ranks_health ? *ranks_health : device.device->health(); }
+
+  kernels::OpenedDevice device;                // of the first rank
+  std::vector<kernels::OpenedDevice> devices;  // of the others
+  std::unique_ptr<Health> ranks_health;        // null: one rank
+  int32_t num_stages = 1;                      // of its pipeline
   std::unique_ptr<exec::Runner> runner;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: none, or in an unsupported format
   std::vector<TokenId> default_end_ids;
@@ -47,9 +53,10 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
                                               const ExecutorConfig& config,
                                               const kernels::OpenedDevice& device);
 
-// Builds the engine unless cached, opens the device, sizes the KV cache, loads the engine.
+// Builds the engines of all ranks unless cached, opens their devices, sizes the KV cache, loads the
+// engines. `has_trees`: rows may have draft trees, of a proposer that the caller sets.
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
-                                   const ExecutorConfig& config);
+                                   const ExecutorConfig& config, bool has_trees = false);
 
 // An executor for an opened model; `config` must be the one it was opened with.
 std::unique_ptr<Executor> make_executor(ModelInstance model, const ExecutorConfig& config);

@@ -1,14 +1,21 @@
 // Opens a model directory as a ModelInstance; Executor::create().
+#include <chrono>
+#include <deque>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "convert/engine_dir.h"
+#include "exec/rank_group.h"
 #include "io/engine_file.h"
 #include "io/engine_writer.h"
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
+#include "runtime/ranks.h"
+#include "runtime/ranks/rank_processes.h"
 #include "runtime/requests/request_check.h"
 #include "runtime/speculation/lookahead.h"
 #include "runtime/speculation/ngram_proposer.h"
@@ -51,43 +58,188 @@ Status load_adapters(const std::filesystem::path& engine, std::vector<io::Adapte
   return ok();
 }
 
-// Makes the runner and the draft proposer.
-Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
-                    const ExecutorConfig& config, const kernels::KernelChoices& forced,
-                    ModelInstance& model) {
-  Device& device = *model.device.device;
-  const io::Plan& plan = file.plan();
+// The engines of all ranks.
+struct RankEngines {
+  std::vector<io::EngineFile> files;
+  std::vector<const kernels::OpenedDevice*> devices;
+
+  const io::Plan& plan() const { return files[0].plan(); }
+};
+
+StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const ExecutorConfig& config,
+                                        size_t bytes_beside = 0, bool all_states = false) {
+  std::vector<RankPart> parts;
+  for (size_t r = 0; r < ranks.files.size(); ++r)
+    parts.push_back({&ranks.files[r].plan(), ranks.devices[r]->device.get()});
+  return size_kv_cache(parts, config, bytes_beside, all_states);
+}
+
+// Ranks on CPUs of which all but the first are processes.
+StatusOr<std::unique_ptr<exec::Runner>> make_processes(RankEngines ranks,
+                                                       const ExecutorConfig& config,
+                                                       const exec::RunnerLimits& limits,
+                                                       const kernels::KernelChoices& forced,
+                                                       Health& health) {
+  const io::Mapping& mapping = ranks.plan().mapping;
+  const kernels::OpenedDevice& own = *ranks.devices[0];
+  RankProcessOptions options{.tp = mapping.tp,
+                             .pp = mapping.pp,
+                             .isa = config.isa,
+                             .device_timeout = std::chrono::seconds(config.device_timeout_secs),
+                             .local = {&own.device->health()}};
+  std::vector<std::filesystem::path> engines;
+  for (size_t r = 0; r < ranks.files.size(); ++r) {
+    const DeviceInfo& info = ranks.devices[r]->device->info();
+    if (info.kind != DeviceKind::kCpu)
+      return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
+                              info.id());
+    options.devices.push_back(info.id());
+    options.num_threads.push_back(info.num_units);
+    engines.push_back(ranks.files[r].path());
+  }
+  ASSIGN_OR_RETURN(const auto processes, RankProcesses::start(options, &health));
+  RETURN_IF_ERROR(processes->begin_load(engines, limits, forced));
+  ASSIGN_OR_RETURN(exec::RankComms comms, processes->comms(0));
+  std::vector<const Health*> peers;
+  for (int32_t r = 1; r < mapping.world(); ++r) peers.push_back(&processes->device(r).health());
+  own.device->health().set_peers(std::move(peers));
+  std::vector<exec::RankGroup::Rank> runners(1);
+  runners[0].device = own.device.get();
+  auto first = exec::make_runner(std::move(ranks.files[0]), *own.device, own.registry, limits,
+                                 forced, std::move(comms));
+  if (!first.ok()) return annotate(first.status(), "rank 0");
+  runners[0].runner = *std::move(first);
+  ASSIGN_OR_RETURN(auto others, processes->finish_load());
+  for (auto& other : others) {
+    const auto rank = static_cast<int32_t>(runners.size());
+    runners.push_back({.runner = std::move(other), .device = &processes->device(rank)});
+    log_info("rank {}: process {}", rank, processes->process(rank));
+  }
+  return std::make_unique<exec::RankGroup>(std::move(runners), health);
+}
+
+// `health`: of the group; null: one rank.
+StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
+                                                         const ExecutorConfig& config,
+                                                         const exec::RunnerLimits& limits,
+                                                         const kernels::KernelChoices& forced,
+                                                         Health* health) {
+  if (!health)
+    return exec::make_runner(std::move(ranks.files[0]), *ranks.devices[0]->device,
+                             ranks.devices[0]->registry, limits, forced);
+  if (config.rank_processes)
+    return make_processes(std::move(ranks), config, limits, forced, *health);
+  ASSIGN_OR_RETURN(std::vector<exec::RankComms> comms,
+                   join_ranks(config, ranks.plan().mapping, ranks.devices));
+  // Replicated products (routers) have equal bits on all tensor ranks by the same algorithms.
+  const auto tp = static_cast<size_t>(ranks.plan().mapping.tp);
+  std::vector<exec::RankGroup::Rank> runners;
+  kernels::AlgorithmChoices choices;
+  for (size_t r = 0; r < comms.size(); ++r) {
+    Device& device = *ranks.devices[r]->device;
+    if (r % tp == 0) choices = ranks.files[r].plan().choices;
+    auto runner = exec::make_runner(std::move(ranks.files[r]), device, ranks.devices[r]->registry,
+                                    limits, forced, std::move(comms[r]), &choices);
+    if (!runner.ok()) return annotate(runner.status(), fmt::format("rank {}", r));
+    runners.push_back({*std::move(runner), &device,
+                       /*has_thread=*/device.info().kind != DeviceKind::kCpu});
+  }
+  return std::make_unique<exec::RankGroup>(std::move(runners), *health);
+}
+
+// Makes the runner and the draft proposer. `whole`: the engine of the whole model, which draft
+// heads read; null: that of the only rank.
+Status make_runners(RankEngines ranks, const io::EngineFile* whole,
+                    const std::filesystem::path& model_dir, const ExecutorConfig& config,
+                    const kernels::KernelChoices& forced, bool has_trees, ModelInstance& model) {
   exec::RunnerLimits limits;
   if (wants_draft_engines(model_dir, config)) {
-    ASSIGN_OR_RETURN(DraftEngines drafts, DraftEngines::open(model, file, config));
-    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, 0, drafts.want_all_states()));
-    ASSIGN_OR_RETURN(const size_t bytes, drafts.bytes(config, limits, device.info()));
-    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes, drafts.want_all_states()));
+    ASSIGN_OR_RETURN(DraftEngines drafts,
+                     DraftEngines::open(model, whole ? *whole : ranks.files[0], config));
+    const bool all_states = drafts.want_all_states();
+    ASSIGN_OR_RETURN(limits, size_ranks(ranks, config, 0, all_states));
+    ASSIGN_OR_RETURN(const size_t bytes, drafts.bytes(config, limits, model.device.device->info()));
+    ASSIGN_OR_RETURN(limits, size_ranks(ranks, config, bytes, all_states));
     ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
   } else {
-    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device));
+    ASSIGN_OR_RETURN(limits, size_ranks(ranks, config));
     if (config.speculation == "ngram" || config.speculation == "auto")
       model.proposer = std::make_unique<NgramProposer>(static_cast<size_t>(config.ngram_pool_size));
     else if (config.speculation == "lookahead")
-      model.proposer = std::make_unique<Lookahead>(config.lookahead, plan.model.vocab_size);
+      model.proposer = std::make_unique<Lookahead>(config.lookahead, ranks.plan().model.vocab_size);
   }
   const std::string_view proposer = model.proposer ? model.proposer->name() : "none";
   if (config.ngram_pool_size > 0 && proposer != "ngram")
     return invalid_argument("ngram_pool_size: {} needs speculation ngram; here it is {}",
                             config.ngram_pool_size, proposer);
-  limits.has_trees = model.proposer && model.proposer->makes_trees();
-  ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
-                                                   limits, forced));
+  limits.has_trees = has_trees || (model.proposer && model.proposer->makes_trees());
+  ASSIGN_OR_RETURN(model.runner, make_rank_runner(std::move(ranks), config, limits, forced,
+                                                  model.ranks_health.get()));
   if (config.typical_acceptance > 0 && !model.runner->weighs_drafts())
     return invalid_argument("typical_acceptance: {} is not allowed on {}, only 0",
-                            config.typical_acceptance, device.info().id());
+                            config.typical_acceptance, model.device.device->info().id());
   return ok();
+}
+
+// Opens the devices of all ranks. tensor_parallel auto: sets the mapping's tp.
+Status open_ranks(const std::filesystem::path& model_dir, const ExecutorConfig& config,
+                  io::Mapping& mapping, ModelInstance& model) {
+  if (mapping.tp == 0) {
+    ASSIGN_OR_RETURN(mapping.tp, fewest_tensor_ranks(model_dir, config, mapping));
+    log_info("tensor_parallel auto: {} ranks", mapping.tp);
+  }
+  ASSIGN_OR_RETURN(std::vector<kernels::OpenedDevice> devices,
+                   open_devices(config, mapping.world()));
+  model.device = std::move(devices[0]);
+  for (size_t r = 1; r < devices.size(); ++r) model.devices.push_back(std::move(devices[r]));
+  model.num_stages = mapping.pp;
+  if (mapping.is_single()) return ok();
+  model.ranks_health = std::make_unique<Health>(
+      [count = mapping.world()] { return fmt::format("the group of {} ranks", count); });
+  model.ranks_health->set_timeout(std::chrono::seconds(config.device_timeout_secs));
+  return ok();
+}
+
+// Unimplemented: an option that models on several ranks do not have.
+Status check_ranks(const io::Mapping& mapping, const convert::BuildOptions& build) {
+  if (mapping.is_single()) return ok();
+  if (mapping.pp > 1 && !build.compile.hidden_layers.empty())
+    return unsupported(
+        "draft_model: an EAGLE-3 head reads layers of all stages; it needs pipeline_parallel 1, "
+        "not {}",
+        mapping.pp);
+  return ok();
+}
+
+// The engine of a rank, built or found. One in memory is closed with `closers`.
+StatusOr<std::filesystem::path> ensure(const std::filesystem::path& model_dir,
+                                       const kernels::OpenedDevice& opened,
+                                       const io::Mapping& mapping, convert::BuildOptions build,
+                                       std::deque<io::MemoryEngineCloser>& closers) {
+  build.compile.mapping = mapping;
+  build.measure_on = mapping.tensor_rank() == 0 ? opened.device.get() : nullptr;
+  ASSIGN_OR_RETURN(auto engine, convert::ensure_engine(model_dir, opened.registry,
+                                                       opened.device->info(), build));
+  closers.emplace_back(engine);
+  return engine;
+}
+
+// Opens an engine, whose weights were verified or just written by ensure().
+StatusOr<io::EngineFile> open_part(const std::filesystem::path& engine,
+                                   const io::Mapping& mapping) {
+  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+  if (const io::Mapping& built = file.plan().mapping; built != mapping)
+    return invalid_argument(
+        "tensor_parallel {}, pipeline_parallel {}, expert_parallel {}: the engine {} was built for "
+        "{}; allowed are these, or the checkpoint",
+        mapping.tp, mapping.pp, mapping.ep, engine.string(), io::text_of(built));
+  return file;
 }
 
 }  // namespace
 
 ModelInstance::~ModelInstance() {
-  if (device.device && device.device->health().is_hung())
+  if (device.device && health().is_hung())
     keep_for_ever(std::make_shared<ModelInstance>(std::move(*this)));
 }
 
@@ -108,35 +260,48 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
 }
 
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
-                                   const ExecutorConfig& config) {
+                                   const ExecutorConfig& config, bool has_trees) {
   ModelInstance model;
-  ASSIGN_OR_RETURN(
-      model.device,
-      kernels::open_device(config.device, {.num_threads = config.num_threads, .isa = config.isa}));
-  Device& device = *model.device.device;
-  device.health().set_timeout(std::chrono::seconds(config.device_timeout_secs));
+  ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
+  RETURN_IF_ERROR(open_ranks(model_dir, config, mapping, model));
   ASSIGN_OR_RETURN(const convert::BuildOptions build,
                    build_options(model_dir, config, model.device));
-  ASSIGN_OR_RETURN(const auto engine,
-                   convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
-  const io::MemoryEngineCloser closer(engine);  // for the further openings in this function
-  // Weights were verified or just written by ensure_engine().
-  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
-  const io::ModelFacts facts = file.plan().model;
-  std::vector<io::AdapterModule> modules = file.plan().modules;
+  RETURN_IF_ERROR(check_ranks(mapping, build));
+  std::deque<io::MemoryEngineCloser> closers;  // for the further openings in this function
+  std::vector<std::filesystem::path> engines;
+  RankEngines ranks;
+  for (int32_t r = 0; r < mapping.world(); ++r) {
+    mapping.rank = r;
+    ranks.devices.push_back(r == 0 ? &model.device : &model.devices[static_cast<size_t>(r) - 1]);
+    ASSIGN_OR_RETURN(auto path, ensure(model_dir, *ranks.devices.back(), mapping, build, closers));
+    ASSIGN_OR_RETURN(io::EngineFile file, open_part(path, mapping));
+    ranks.files.push_back(std::move(file));
+    engines.push_back(std::move(path));
+  }
+  const io::ModelFacts facts = ranks.plan().model;
+  std::vector<io::AdapterModule> modules = ranks.plan().modules;
   if (config.enable_lora && modules.empty())
     return invalid_argument(
         "enable_lora: the engine was built without adapters, or its model has no product that "
         "takes them");
-  log_device(facts, device.info());
-  ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
+  for (const kernels::OpenedDevice* opened : ranks.devices)
+    log_device(facts, opened->device->info());
+  ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engines[0]));
   model.tokenizer = load_tokenizer(tokenizer_dir);
   model.default_end_ids = facts.end_ids;
   if (models::scores_texts(facts.architecture) && !config.random_weights) {
     ASSIGN_OR_RETURN(model.score_head, models::read_score_head(model_dir, facts.hidden_size));
   }
-  RETURN_IF_ERROR(make_runners(std::move(file), model_dir, config, build.compile.forced, model));
-  if (config.enable_lora) RETURN_IF_ERROR(load_adapters(engine, std::move(modules), config, model));
+  // Draft heads share the model's embedding and head; DoRA reads the rows of its products.
+  std::optional<io::EngineFile> whole;
+  if (!mapping.is_single() && (config.enable_lora || wants_draft_engines(model_dir, config))) {
+    ASSIGN_OR_RETURN(engines[0], ensure(model_dir, model.device, {}, build, closers));
+    ASSIGN_OR_RETURN(whole, open_part(engines[0], {}));
+  }
+  RETURN_IF_ERROR(make_runners(std::move(ranks), whole ? &*whole : nullptr, model_dir, config,
+                               build.compile.forced, has_trees, model));
+  if (config.enable_lora)
+    RETURN_IF_ERROR(load_adapters(engines[0], std::move(modules), config, model));
   return model;
 }
 

@@ -14,6 +14,7 @@ namespace nereid::sched {
 struct Limits {
   int32_t max_batch_size = 32;      // sequences (or beams) with memory: slots
   int32_t max_num_tokens = 2048;    // per step
+  int32_t num_stages = 1;           // of the model's pipeline; with several, each input is known
   int32_t max_queue_size = 1024;    // sequences waiting for their first step
   int32_t max_sequence_length = 0;  // prompt + output tokens
   int32_t max_beam_width = 1;

@@ -26,17 +26,30 @@ StepPlan Scheduler::plan(Time now, StepPlan former) {
   return plan;
 }
 
+// A model in stages computes as many steps at a time, each with its part of the tokens. Prompts
+// that must not be chunked need whole steps, a search one row for each beam.
+int32_t Scheduler::max_step_tokens() const {
+  if (!limits_.policy.enable_chunked_context) return limits_.max_num_tokens;
+  const int32_t part = (limits_.max_num_tokens - 1) / limits_.num_stages + 1;
+  return std::max(part, std::min(limits_.max_beam_width, limits_.max_num_tokens));
+}
+
 // Decodes are planned before prefill, so that they never wait for a long prompt; an older prompt
-// has one block of the step's tokens reserved.
+// has one block of the step's tokens reserved. With stages, each of the steps in flight has its
+// part of the decodes, whose inputs are known: sampled tokens do not reach the first stage.
 void Scheduler::sort_running() {
   decodes_.clear();
   shares_.clear();
-  int32_t left = limits_.max_num_tokens, set_aside = 0;
+  int32_t left = max_step_tokens(), set_aside = 0;
+  const auto num_decodes = std::ranges::count_if(
+      running_, [](const Sequence* s) { return s->length() - s->computed_ <= 1; });
+  auto rows_left = static_cast<int32_t>((num_decodes - 1) / limits_.num_stages + 1);
   for (Sequence* sequence : running_) {
     if (sequence->awaits_adapter_) sequence->awaits_adapter_ = !has_adapter(*sequence);
     // A preempted sequence needs memory soon: no new sequence is admitted before it.
     short_of_memory_ |= sequence->preempted_;
     if (!can_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
+    if (limits_.num_stages > 1 && sequence->has_unknown()) continue;
     const int32_t n = sequence->length() - sequence->computed_;
     if (n > 1 || sequence->wants_all_logits()) {
       if (shares_.empty()) {
@@ -46,7 +59,8 @@ void Scheduler::sort_running() {
       shares_.push_back({.sequence = sequence, .wanted = n});
     } else if (!sequence->drafts_.empty() && sequence->inflight_ > 0) {
       continue;  // drafts wait for the tokens in flight
-    } else if (const int32_t num_rows = sequence->num_beams(); num_rows <= left - set_aside) {
+    } else if (const int32_t num_rows = sequence->num_beams();
+               num_rows <= left - set_aside && rows_left-- > 0) {
       left -= num_rows;
       decodes_.push_back(sequence);
     }
@@ -79,7 +93,7 @@ void Scheduler::plan_shares(StepPlan& plan) {
     spare -= share.wanted - 1;
     if (share.sequence->scores_prompt()) to_score -= share.wanted;
   }
-  const int32_t budget = limits_.max_num_tokens - plan.num_tokens;
+  const int32_t budget = max_step_tokens() - plan.num_tokens;
   if (limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress &&
       limits_.policy.enable_chunked_context) {
     share_equally(budget);

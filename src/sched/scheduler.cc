@@ -34,7 +34,7 @@ std::vector<BeamUpdate> beam_news(std::vector<Hypothesis> hypotheses, bool log_p
 }  // namespace
 
 Scheduler::Scheduler(const Limits& limits) : limits_(limits), pool_(pool_config(limits)) {
-  NEREID_CHECK(limits.max_batch_size > 0 && limits.max_num_tokens > 0);
+  NEREID_CHECK(limits.max_batch_size > 0 && limits.max_num_tokens > 0 && limits.num_stages > 0);
   NEREID_CHECK(limits.max_queue_size > 0 && limits.max_sequence_length > 0);
   for (int32_t slot = limits.max_batch_size; slot-- > 0;) free_slots_.push_back(slot);
 }

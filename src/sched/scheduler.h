@@ -175,6 +175,7 @@ class Scheduler {
     return s.spec_.adapter == 0 || !is_adapter_there_ || is_adapter_there_(s.spec_.adapter);
   }
   void sort_running();
+  int32_t max_step_tokens() const;
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
   void share_in_turn(int32_t budget);

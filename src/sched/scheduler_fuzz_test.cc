@@ -212,6 +212,7 @@ class Traffic : RandomRequests {
       ASSERT_TRUE(slots.insert(row.slot).second);
       ASSERT_FALSE(is_arriving(*row.sequence)) << "its blocks are on their way";
       ASSERT_FALSE(awaits_host(row.sequence)) << "the row before needs the host";
+      ASSERT_FALSE(row.input_on_device && limits_.num_stages > 1) << "the first stage lacks it";
       ASSERT_TRUE(row.num_drafts == 0 || (row.samples && row.needs_host));
       totals.drafted += row.num_drafts;
       ASSERT_TRUE(row.slot >= 0 && row.slot < limits_.max_batch_size);
@@ -229,6 +230,7 @@ class Traffic : RandomRequests {
     ASSERT_TRUE(limits_.max_scored_tokens == 0 || num_scored <= limits_.max_scored_tokens);
     ASSERT_EQ(num_tokens, step.plan.num_tokens);
     ASSERT_LE(num_logits, limits_.num_logits_rows());
+    totals.in_stages += limits_.num_stages > 1 && !flying_.empty();
     step.fails = pick(0, 99) < fail_rate_;
     flying_.push_back(std::move(step));
   }
@@ -456,7 +458,8 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << " drafts of which " << t.held << " held, " << t.trees << " trees offered, "
             << t.cancelled << " cancelled, " << t.timed_out << " timed out, " << t.failed
             << " failed, " << t.windowed << " seeds with windows, " << t.mixed
-            << " of them beside full groups; overtaken at most " << t.most_overtaken
+            << " of them beside full groups, " << t.in_stages
+            << " steps of models in stages beside others; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;
   // The fuzz test must reach the hard cases.
@@ -475,6 +478,7 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
   EXPECT_GT(t.lost, t.requests / 10000);
   EXPECT_GT(t.ended_on_their_way, t.requests / 10000);
   EXPECT_GT(t.held, t.requests / 10);
+  EXPECT_GT(t.in_stages, t.requests / 10);
   EXPECT_GT(t.drafted - t.held, t.requests / 10) << "taken back";
 }
 

@@ -58,6 +58,45 @@ TEST(SchedulerStep, HigherPriorityGoesFirstThenTheOlder) {
   EXPECT_THAT(order, ElementsAre(3, 1, 2));
 }
 
+TEST(SchedulerStep, AModelInStagesHasItsDecodesInPartsWithKnownInputs) {
+  Limits l = limits();
+  l.num_stages = 2;
+  Scheduler sched(l);
+  for (RequestId id : {1, 2, 3})
+    ASSERT_TRUE(sched.submit(spec(id, 4, 8, 10 * static_cast<TokenId>(id))).ok());
+  const StepPlan prompts = sched.plan(Time{});
+  EXPECT_EQ(prompts.rows.size(), 3u);
+  EXPECT_TRUE(sched.plan(Time{}).empty()) << "their next inputs are not sampled yet";
+  commit_with_log_probs(sched, prompts);
+  const StepPlan first = sched.plan(Time{}), second = sched.plan(Time{});
+  EXPECT_THAT(parts(first), ElementsAre(Part{1, 4, 1}, Part{2, 4, 1}));
+  EXPECT_THAT(parts(second), ElementsAre(Part{3, 4, 1}));
+  EXPECT_TRUE(sched.plan(Time{}).empty());
+  commit_with_log_probs(sched, first);
+  const StepPlan third = sched.plan(Time{});
+  EXPECT_THAT(parts(third), ElementsAre(Part{1, 5, 1}, Part{2, 5, 1}));
+  for (const ScheduledRow& row : third.rows) EXPECT_FALSE(row.input_on_device);
+  commit_with_log_probs(sched, second);
+  commit_with_log_probs(sched, third);
+  while (!sched.idle()) step(sched);
+}
+
+TEST(SchedulerStep, ThePromptsOfAModelInStagesComeInParts) {
+  Limits l = limits();
+  l.num_stages = 2;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 60)).ok());
+  const StepPlan first = sched.plan(Time{}), second = sched.plan(Time{});
+  EXPECT_THAT(parts(first), ElementsAre(Part{1, 0, 32}));
+  EXPECT_THAT(parts(second), ElementsAre(Part{1, 32, 28})) << "beside the first one";
+  commit_with_log_probs(sched, first);
+  commit_with_log_probs(sched, second);
+  l.policy.enable_chunked_context = false;
+  Scheduler whole(l);
+  ASSERT_TRUE(whole.submit(spec(1, 60)).ok());
+  EXPECT_THAT(step(whole), ElementsAre(Part{1, 0, 60}));
+}
+
 TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
   Limits l = limits(4);
   l.groups[0].num_blocks = 6;

@@ -30,6 +30,7 @@ struct TrafficTotals {
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
   int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0, pooled = 0;
   int64_t arrivals = 0, lost = 0, beside = 0, ended_on_their_way = 0, trees = 0;
+  int64_t in_stages = 0;  // plans of models in stages while steps are in flight
   int most_overtaken = 0;
 };
 
@@ -70,6 +71,7 @@ class RandomRequests {
       random_group(l, window, group);
       if (pick(0, 4)) window = pick(2, window > 0 ? window : 24);
     }
+    if (pick(0, 2) == 0) l.num_stages = pick(2, 4);
     if (pick(0, 1)) l.max_logits = pick(1, 24);
     if (pick(0, 1)) l.max_scored_tokens = pick(1, 12);
     l.max_adapters = pick(0, 1) ? 0 : pick(1, 4);

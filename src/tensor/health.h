@@ -1,4 +1,4 @@
-// Health of a device (later: of a group of ranks). Thread-safe except where noted.
+// Health of a device, or of the ranks of a model. Thread-safe except where noted.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -40,9 +41,16 @@ class Health {
   void set_timeout(Duration timeout) { timeout_ = timeout.count(); }
   Duration timeout() const { return Duration(timeout_); }
 
-  // Increases while work is executed.
-  uint64_t progress() const { return progress_ + (more_progress_ ? more_progress_() : 0); }
+  // Increases while work is executed, that of peers included.
+  uint64_t progress() const {
+    uint64_t sum = own_progress();
+    for (const Health* peer : peers_) sum += peer->own_progress();
+    return sum;
+  }
   void made_progress() const { progress_.fetch_add(1, std::memory_order_relaxed); }
+  // Set before the device is used: devices for whose work this one may wait. They must outlive the
+  // use of this one.
+  void set_peers(std::vector<const Health*> peers) { peers_ = std::move(peers); }
   // Set before the device is used: addend of progress(), and a callback of the first hang().
   void set_hooks(std::function<uint64_t()> progress, std::function<void()> hung) {
     more_progress_ = std::move(progress);
@@ -51,10 +59,12 @@ class Health {
 
  private:
   void set(State state, const Status& error);
+  uint64_t own_progress() const { return progress_ + (more_progress_ ? more_progress_() : 0); }
 
   const std::function<std::string()> name_;
   std::function<uint64_t()> more_progress_;
   std::function<void()> hung_;
+  std::vector<const Health*> peers_;
   mutable std::mutex mutex_;
   Status failure_;  // guarded by mutex_
   std::atomic<State> state_ = State::kHealthy;

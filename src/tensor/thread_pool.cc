@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "tensor/spin.h"
 
 namespace nereid {
 namespace {
@@ -11,28 +12,13 @@ namespace {
 constexpr int kChunkBits = 24;
 constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
 
-// Pauses before a worker sleeps: some tens of microseconds, longer than a step's serial parts and
-// shorter than a scheduling quantum.
-constexpr int kSpinRounds = 1000;
-// With more threads than processors, spinning delays working threads.
-constexpr int kSpinRoundsCrowded = 20;
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 thread_local bool inside_region = false;
 
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   NEREID_CHECK(num_threads >= 1);
-  const int num_processors = static_cast<int>(std::thread::hardware_concurrency());
-  spin_rounds_ = num_threads <= num_processors ? kSpinRounds : kSpinRoundsCrowded;
+  spin_rounds_ = spin_rounds(num_threads);
   threads_.reserve(num_threads - 1);
   for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { worker(i); });
 }
@@ -84,10 +70,7 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
 // Spins (chunks usually end together), then sleeps: frees the processor for a preempted worker.
 void ThreadPool::wait_until_done(int64_t num_chunks) {
   const auto done = [&] { return num_done_.load(std::memory_order_seq_cst) == num_chunks; };
-  for (int round = 0; round < spin_rounds_; ++round) {
-    if (done()) return;
-    pause();
-  }
+  if (spin_until(spin_rounds_, done)) return;
   std::unique_lock lock(done_mutex_);
   // Sequentially consistent with num_done_: either the last worker sees the flag, or this thread
   // sees its count.
@@ -138,15 +121,14 @@ void ThreadPool::worker(int thread) {
 
 // The state of a region newer than `seen_epoch`: spins, then sleeps. At stop: any state.
 uint64_t ThreadPool::wait_for_job(uint64_t seen_epoch) {
-  for (int round = 0; round < spin_rounds_; ++round) {
-    const uint64_t state = state_.load(std::memory_order_acquire);
-    if ((state >> kChunkBits) != seen_epoch) return state;
-    if (stop_.load(std::memory_order_relaxed)) return state;
-    pause();
-  }
+  uint64_t state = 0;
+  const auto is_next = [&] {
+    state = state_.load(std::memory_order_acquire);
+    return (state >> kChunkBits) != seen_epoch || stop_.load(std::memory_order_relaxed);
+  };
+  if (spin_until(spin_rounds_, is_next)) return state;
   std::unique_lock lock(sleep_mutex_);
   num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-  uint64_t state = 0;
   wake_.wait(lock, [&] {
     state = state_.load(std::memory_order_seq_cst);
     return (state >> kChunkBits) != seen_epoch || stop_.load(std::memory_order_relaxed);

@@ -81,7 +81,9 @@ def main():
         prompts = '{"task_id": 0, "prompt": "What is the capital of France?", "output_tokens": 3}\n'
         report, _ = report_of(folder, "throughput", "--beam_width", "2", text=prompts)
         assert report["request_info"]["avg_output_length"] == 3, report
-        assert "--tp" in run(BENCH + ["throughput", "--tp", "2"], code=1)
+        report, _ = report_of(folder, "latency", "--dataset", dataset, "--num_requests", "2", "--warmup", "0", "--tp", "2")
+        assert report["world_info"]["tp_size"] == 2 and report["world_info"]["world_size"] == 2, report
+        assert "--tp" in run(BENCH + ["throughput", "--tp", "0"], code=2)
         assert "standard input: line 1" in run(BENCH + ["throughput"], code=1, text="{}\n")
         assert "at most" in run(BENCH + ["throughput", "--max_seq_len", "16", "--dataset", dataset], code=1)
     print("trtllm-bench: data sets, reports and outputs as asked for")

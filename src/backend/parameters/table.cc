@@ -64,7 +64,7 @@ constexpr Parameter kOthers[] = {
              "running batch, and nothing streams)"},
     {.key = "gpu_device_ids",
      .placeholder = "gpu_device_ids",
-     .help = "N means device cuda:N; one number"},
+     .help = "GPUs of the ranks: N means device cuda:N, N,M devices cuda:N,M"},
     {.key = "max_kv_cache_length", .help = "another name of max_attention_window_size"},
     {.key = "kv_cache_onboard_blocks",
      .placeholder = "kv_cache_onboard_blocks",

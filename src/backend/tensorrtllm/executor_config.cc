@@ -145,14 +145,28 @@ Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config)
   return ok();
 }
 
-Status read_gpu_ids(const ModelSettings& settings, std::string& device) {
+// GPUs of the ranks in order; with one rank the first of them.
+Status read_gpu_ids(const ModelSettings& settings, ExecutorConfig& config) {
   const auto ids = settings.parameter("gpu_device_ids");
-  if (!ids || settings.parameter("device")) return ok();
-  if (ids->find_first_not_of("0123456789") != std::string::npos) {
-    return unsupported("model '{}': parameter 'gpu_device_ids' is '{}'; only one device works",
-                       settings.name, *ids);
-  }
-  device = "cuda:" + *ids;
+  if (!ids || settings.parameter("device") || settings.parameter("devices")) return ok();
+  if (ids->find(';') != std::string::npos)
+    return unsupported(
+        "model '{}': parameter 'gpu_device_ids' is '{}'; GPUs of one instance are allowed, "
+        "separated by ','",
+        settings.name, *ids);
+  if (ids->find_first_not_of("0123456789,") != std::string::npos || ids->starts_with(',') ||
+      ids->ends_with(',') || ids->find(",,") != std::string::npos)
+    return invalid_argument(
+        "model '{}': parameter 'gpu_device_ids' is '{}'; allowed are numbers of GPUs, separated "
+        "by ','",
+        settings.name, *ids);
+  const bool is_single = config.tensor_parallel == "1" && config.pipeline_parallel <= 1;
+  if (is_single && ids->find(',') != std::string::npos)
+    return invalid_argument(
+        "model '{}': parameter 'gpu_device_ids' is '{}', which needs tensor_parallel or "
+        "pipeline_parallel above 1",
+        settings.name, *ids);
+  (is_single ? config.device : config.devices) = "cuda:" + *ids;
   return ok();
 }
 
@@ -169,7 +183,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   config.scheduler.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
   RETURN_IF_ERROR(read_options(settings, config::engine_options(config)));
   if (is_v1(settings)) config.scheduler.capacity_policy = CapacityPolicy::kStaticBatch;
-  RETURN_IF_ERROR(read_gpu_ids(settings, config.device));
+  RETURN_IF_ERROR(read_gpu_ids(settings, config));
   RETURN_IF_ERROR(read_window(settings, config.kv_cache));
   RETURN_IF_ERROR(check_onboarding(settings, config.kv_cache));
   RETURN_IF_ERROR(read_lora(settings, config));

@@ -7,6 +7,7 @@
 
 #include "backend/tensorrtllm/lora_metrics.h"
 #include "backend/tensorrtllm/metric_set.h"
+#include "backend/tensorrtllm/rank_metrics.h"
 #include "backend/tensorrtllm/vllm_metrics.h"
 #include "nereid/executor.h"
 
@@ -23,7 +24,8 @@ class ModelMetrics {
   // for, a line of JSON for each step not reported yet, for the log; the last line has the
   // snapshot's values, which the metrics show. One caller at a time.
   std::vector<std::string> publish(const ExecutorStats& stats,
-                                   std::span<const IterationStats> steps, bool makes_lines);
+                                   std::span<const IterationStats> steps, bool makes_lines,
+                                   std::span<const RankStats> ranks = {});
   // Counts a request that ended with a result. `num_tokens_sent`: the sum over its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
   // Counts an item of a request's batch that ended with a result or sent its next token.
@@ -48,6 +50,7 @@ class ModelMetrics {
   MetricSet set_;
   VllmMetrics vllm_;
   LoraMetrics lora_;
+  RankMetrics ranks_;
   std::vector<double> values_;  // gauges as last set
   std::string timestamp_;       // "MM-DD-YYYY HH:MM:SS.ffffff", UTC
   ExecutorStats last_;

@@ -36,22 +36,36 @@ int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_lengt
   return stats.num_kv_groups == 0 ? 0 : fewest;
 }
 
-// Memory use and KV capacity as lines for the log.
-std::vector<std::string> memory_lines(const Executor& executor) {
-  std::vector<MemoryUse> uses = executor.memory();
-  std::ranges::stable_sort(uses, std::greater(), &MemoryUse::bytes);
+// `name`: "memory", or that of a rank. `uses`: descending.
+std::string memory_line(const std::string& name, const std::vector<MemoryUse>& uses) {
   int64_t total = 0;
   for (const auto& use : uses) total += use.bytes;
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  std::string memory = fmt::format("memory {:.1f} MiB:", mib(total));
+  std::string line = fmt::format("{} {:.1f} MiB:", name, mib(total));
   for (const auto& use : uses) {
     if (use.bytes < total / 1000) continue;  // entries below a thousandth of the total are left out
-    memory +=
-        fmt::format("{} {} {:.1f}", memory.ends_with(':') ? "" : ",", use.what, mib(use.bytes));
+    line += fmt::format("{} {} {:.1f}", line.ends_with(':') ? "" : ",", use.what, mib(use.bytes));
+  }
+  return line;
+}
+
+// Memory use, of each rank where there are several, and KV capacity as lines for the log.
+std::vector<std::string> memory_lines(const Executor& executor) {
+  std::vector<MemoryUse> uses = executor.memory();
+  std::ranges::stable_sort(uses, std::greater(), &MemoryUse::bytes);
+  std::vector<std::string> lines;
+  const std::vector<RankStats> ranks = executor.ranks();
+  if (ranks.empty()) lines.push_back(memory_line("memory", uses));
+  for (const RankStats& rank : ranks) {
+    std::vector<MemoryUse> own;
+    std::ranges::copy_if(uses, std::back_inserter(own),
+                         [&](const MemoryUse& use) { return use.rank == rank.rank; });
+    lines.push_back(memory_line(fmt::format("rank {} on {}: memory", rank.rank, rank.device), own));
   }
   const int32_t length = executor.max_sequence_length();
-  return {memory, fmt::format("context {} tokens; the KV cache holds {} full ones", length,
-                              num_full_contexts(executor.stats(), length))};
+  lines.push_back(fmt::format("context {} tokens; the KV cache holds {} full ones", length,
+                              num_full_contexts(executor.stats(), length)));
+  return lines;
 }
 
 }  // namespace
@@ -118,7 +132,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   }
   m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static,
                                                m->executor_->stats().proposer);
-  m->metrics_->publish(m->executor_->stats(), {}, false);
+  m->metrics_->publish(m->executor_->stats(), {}, false, m->executor_->ranks());
   m->watch_ = std::thread([model = m.get()] {
     run_contained("watch for cancelled requests", [model] { model->watch(); });
   });
@@ -329,7 +343,8 @@ void TensorrtLlmModel::watch() {
       // Steps are taken before the snapshot, which is then at least as new as each of them.
       const auto steps = executor_->latest_iteration_stats();
       const bool is_logged = TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE);
-      for (const auto& line : metrics_->publish(executor_->stats(), steps, is_logged)) {
+      for (const auto& line :
+           metrics_->publish(executor_->stats(), steps, is_logged, executor_->ranks())) {
         log_verbose(line);
       }
       next_stats = now() + stats_period_;

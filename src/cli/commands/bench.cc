@@ -6,6 +6,7 @@
 #include <CLI/Validators.hpp>
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -21,6 +22,7 @@
 #include "kernels/roofline.h"
 #include "runtime/engine_limits.h"
 #include "runtime/model_instance.h"
+#include "runtime/ranks.h"
 
 namespace nereid::cli {
 namespace {
@@ -162,11 +164,15 @@ int64_t peak_rss_bytes() {
 
 namespace {
 
-int64_t bytes_of(const std::vector<MemoryUse>& table, std::string_view what) {
-  int64_t sum = 0;
-  for (const MemoryUse& row : table)
-    if (row.what == what) sum += row.bytes;
-  return sum;
+// Bytes of weights that a step reads at the rate of one device: of all ranks on a CPU, of the
+// largest one on GPUs.
+double read_bytes(const Executor& executor, const DeviceInfo& device) {
+  std::map<int32_t, int64_t> by_rank;
+  for (const MemoryUse& use : executor.memory())
+    if (use.what == "weights") by_rank[use.rank] += use.bytes;
+  int64_t sum = 0, most = 0;
+  for (const auto& [rank, bytes] : by_rank) sum += bytes, most = std::max(most, bytes);
+  return static_cast<double>(device.kind == DeviceKind::kCpu ? sum : most);
 }
 
 Status check_fits(const BenchOptions& options, const Executor& executor) {
@@ -216,8 +222,9 @@ Status bench(BenchOptions& options) {
     config.max_batch_size = std::max(
         config.max_batch_size, *std::max_element(options.batches.begin(), options.batches.end()));
   RETURN_IF_ERROR(runtime::apply_engine_limits(options.model.model_dir, config).status());
-  ASSIGN_OR_RETURN(kernels::OpenedDevice opened,
-                   kernels::open_device(config.device, {config.num_threads, config.isa}));
+  ASSIGN_OR_RETURN(
+      kernels::OpenedDevice opened,
+      kernels::open_device(runtime::first_device(config), {config.num_threads, config.isa}));
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
   const DeviceInfo info = opened.device->info();
   opened.device.reset();
@@ -225,7 +232,7 @@ Status bench(BenchOptions& options) {
   ASSIGN_OR_RETURN(auto executor, Executor::create(options.model.model_dir, config));
   RETURN_IF_ERROR(check_fits(options, *executor));
 
-  const double weight_bytes = static_cast<double>(bytes_of(executor->memory(), "weights"));
+  const double weight_bytes = read_bytes(*executor, info);
   print_machine(info, roofline, weight_bytes);
   fmt::print("{:>6} {:>7} {:>6} {:>14} {:>14} {:>14} {:>10} {:>12}\n", "batch", "prompt", "new",
              "prefill tok/s", "decode tok/s", "output tok/s", "step ms", "% of read");

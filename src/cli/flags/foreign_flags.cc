@@ -8,12 +8,15 @@ namespace {
 constexpr ForeignFlag kForeignFlags[] = {
     {"--model -m --model-path --model-id", "other servers",
      "the model is the first argument: nereid serve DIR"},
-    {"--tensor-parallel-size -tp --tp-size --tp --num-shard --sharded --pipeline-parallel-size -pp "
-     "--pp-size --data-parallel-size -dp --dp-size --dp --tensor-split -ts --split-mode -sm "
-     "--nnodes --node-rank --dist-init-addr --nccl-init-addr --distributed-executor-backend "
-     "--enable-expert-parallel --expert-parallel-size --ep-size --enable-dp-attention "
-     "--master-addr --rpc",
-     "vLLM, SGLang, TGI and llama.cpp", "a model runs on one device here, named by --device"},
+    {"--tensor-parallel-size -tp --tp-size --num-shard --sharded --tensor-split -ts --split-mode "
+     "-sm",
+     "vLLM, SGLang, TGI and llama.cpp", "nereid's are --tp and --devices"},
+    {"--pipeline-parallel-size -pp --pp-size", "vLLM and SGLang", "nereid's is --pp"},
+    {"--enable-expert-parallel --expert-parallel-size --ep-size", "vLLM and SGLang",
+     "nereid's is --ep"},
+    {"--data-parallel-size -dp --dp-size --dp --nnodes --node-rank --dist-init-addr "
+     "--nccl-init-addr --distributed-executor-backend --enable-dp-attention --master-addr --rpc",
+     "vLLM, SGLang and llama.cpp", "the ranks of a model are in one process, on --devices"},
     {"--gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction",
      "vLLM, SGLang and TGI",
      "nereid's are --memory (bytes for everything) and --kv-cache-fraction (share of the memory "

@@ -68,21 +68,22 @@ json::value named_or_null(const std::string& text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
 }
 
-json::object performance(const std::vector<RequestRecord>& records, double total_s, double input,
-                         double output) {
+json::object performance(const std::vector<RequestRecord>& records, int64_t num_ranks,
+                         double total_s, double input, double output) {
   const auto latency_ms =
       values_of(records, [](const RequestRecord& r) { return 1e3 * r.latency_s(); });
   const Spread per_user(values_of(records, [](const RequestRecord& r) {
     return ratio(static_cast<double>(r.output_tokens), r.latency_s());
   }));
-  return {{"total_latency_ms", 1e3 * total_s},
-          {"avg_request_latency_ms", Spread(latency_ms).mean},
-          {"request_throughput_req_s", ratio(static_cast<double>(records.size()), total_s)},
-          {"system_output_throughput_tok_s", ratio(output, total_s)},
-          {"system_total_throughput_tok_s", ratio(input + output, total_s)},
-          {"output_throughput_per_user_tok_s", per_user.mean},
-          {"output_throughput_per_gpu_tok_s", ratio(output, total_s)},
-          {"request_latency_percentiles_ms", statistics(latency_ms)}};
+  return {
+      {"total_latency_ms", 1e3 * total_s},
+      {"avg_request_latency_ms", Spread(latency_ms).mean},
+      {"request_throughput_req_s", ratio(static_cast<double>(records.size()), total_s)},
+      {"system_output_throughput_tok_s", ratio(output, total_s)},
+      {"system_total_throughput_tok_s", ratio(input + output, total_s)},
+      {"output_throughput_per_user_tok_s", per_user.mean},
+      {"output_throughput_per_gpu_tok_s", ratio(output, total_s * static_cast<double>(num_ranks))},
+      {"request_latency_percentiles_ms", statistics(latency_ms)}};
 }
 
 json::object streaming_metrics(const std::vector<RequestRecord>& records) {
@@ -210,10 +211,12 @@ json::object bench_report(const BenchSetup& setup, const std::vector<RequestReco
                    {"clocks.mem", nullptr}};
   json::value fraction = nullptr;
   if (setup.kv_cache_fraction > 0) fraction = setup.kv_cache_fraction;
-  report["world_info"] = json::object{{"tp_size", 1},
-                                      {"pp_size", 1},
-                                      {"ep_size", nullptr},
-                                      {"world_size", 1},
+  json::value ep = nullptr;
+  if (setup.ep > 1) ep = setup.ep;
+  report["world_info"] = json::object{{"tp_size", setup.tp},
+                                      {"pp_size", setup.pp},
+                                      {"ep_size", std::move(ep)},
+                                      {"world_size", setup.tp * setup.pp},
                                       {"max_batch_size", setup.max_batch_size},
                                       {"max_num_tokens", setup.max_num_tokens},
                                       {"scheduling_policy", setup.scheduling_policy},
@@ -224,7 +227,7 @@ json::object bench_report(const BenchSetup& setup, const std::vector<RequestReco
                    {"avg_num_concurrent_requests", ratio(latencies, end - begin)},
                    {"avg_input_length", input / count},
                    {"avg_output_length", output / count}};
-  report["performance"] = performance(records, end - begin, input, output);
+  report["performance"] = performance(records, setup.tp * setup.pp, end - begin, input, output);
   if (setup.streaming) report["streaming_metrics"] = streaming_metrics(records);
   report["dataset"] = json::object{{"dataset_path", setup.dataset},
                                    {"num_requests", records.size()},

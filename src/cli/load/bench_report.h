@@ -23,6 +23,7 @@ struct BenchSetup {
   double kv_cache_fraction = 0;  // 0: cache sized otherwise
   std::string dataset;
   bool streaming = false;
+  int64_t tp = 1, pp = 1, ep = 1;
 };
 
 // `records` is not empty. Percentiles interpolate between ranks.

@@ -21,6 +21,7 @@
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
 #include "runtime/engine_limits.h"
+#include "runtime/ranks.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
@@ -59,9 +60,9 @@ constexpr ArgFlag kSharedFlags[] = {
     {"--iteration_log", kText, kActed, "", "", "write a JSON line for each step to this file"},
     {"--modality", kText, kOnly, "", "", "images, videos"},
     {"--max_input_len", kInteger, kIgnored, "", "4096", "limit for prompts with images"},
-    {"--tp -tp", kInteger, kOnly, "", "1", "devices that share matrices"},
-    {"--pp -pp", kInteger, kOnly, "", "1", "devices that share layers"},
-    {"--ep", kInteger, kOnly, "", "", "devices that share experts"},
+    {"--tp -tp", kInteger, kActed, "", "1", "ranks that share matrices"},
+    {"--pp -pp", kInteger, kActed, "", "1", "ranks that share layers"},
+    {"--ep", kInteger, kActed, "", "1", "groups of ranks that share experts"},
     {"--cluster_size", kInteger, kOnly, "", "", "devices that share experts"},
 };
 
@@ -139,6 +140,12 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
   ExecutorConfig& config = model.executor;
   config.device = args.text("--device");
   config.num_threads = static_cast<int32_t>(args.integer("--threads"));
+  for (const char* flag : {"--tp", "--pp", "--ep"})
+    if (const int64_t value = args.integer(flag); value < 1 || value > io::kMaxRanks)
+      return invalid_argument("argument {}: {} is not in [1, {}]", flag, value, io::kMaxRanks);
+  config.tensor_parallel = args.text("--tp");
+  config.pipeline_parallel = static_cast<int32_t>(args.integer("--pp"));
+  config.expert_parallel = static_cast<int32_t>(args.integer("--ep"));
   config.max_sequence_length = static_cast<int32_t>(args.integer("--max_seq_len"));
   config.max_beam_width = static_cast<int32_t>(args.integer("--beam_width"));
   // Random prompts are not found again, and warming up must not help.
@@ -231,8 +238,9 @@ std::string of_config(const std::filesystem::path& dir, std::string_view key) {
 StatusOr<BenchSetup> setup_of(const BenchPlan& plan, Executor& executor) {
   ExecutorConfig config = plan.model.executor;
   RETURN_IF_ERROR(runtime::apply_engine_limits(plan.model.model_dir, config).status());
-  ASSIGN_OR_RETURN(kernels::OpenedDevice opened,
-                   kernels::open_device(config.device, {config.num_threads, config.isa}));
+  ASSIGN_OR_RETURN(
+      kernels::OpenedDevice opened,
+      kernels::open_device(runtime::first_device(config), {config.num_threads, config.isa}));
   const DeviceInfo info = opened.device->info();
   BenchSetup setup = {.model = plan.model_name,
                       .model_path = plan.model_dir,
@@ -245,6 +253,8 @@ StatusOr<BenchSetup> setup_of(const BenchPlan& plan, Executor& executor) {
                       .kv_cache_fraction = plan.model.executor.kv_cache.memory_fraction.value_or(0),
                       .dataset = plan.dataset.empty() ? "stdin" : plan.dataset,
                       .streaming = plan.load.streaming};
+  ASSIGN_OR_RETURN(const io::Mapping mapping, runtime::read_mapping(config));
+  setup.tp = mapping.tp, setup.pp = mapping.pp, setup.ep = mapping.ep;
   if (setup.dtype.empty()) setup.dtype = of_config(plan.model.model_dir, "dtype");
   return setup;
 }

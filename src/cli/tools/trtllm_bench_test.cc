@@ -106,7 +106,7 @@ TEST(TrtllmBench, FaultsAreNamed) {
   EXPECT_THAT(plan_error({"-m", kFolder, "build"}), HasSubstr("trtllm-build"));
   EXPECT_THAT(plan_error({"-m", "no/such", "throughput"}), HasSubstr("no/such"));
   for (const auto& [flag, value] :
-       {std::pair{"--tp", "2"}, std::pair{"--extra_llm_api_options", "x.yaml"},
+       {std::pair{"--tp", "65"}, std::pair{"--extra_llm_api_options", "x.yaml"},
         std::pair{"--modality", "image"}, std::pair{"--beam_width", "0"},
         std::pair{"--warmup", "-1"}, std::pair{"--kv_cache_free_gpu_mem_fraction", "2"}})
     EXPECT_THAT(plan_error({"-m", kFolder, "throughput", flag, value}), HasSubstr(flag));

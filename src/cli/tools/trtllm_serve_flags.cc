@@ -77,12 +77,13 @@ constexpr ArgFlag kTable[] = {
      "auto: sampling options that a request does not set are those of generation_config.json"},
     {"--disable_overlap_scheduler", kChoice, kActed, "true false", "false",
      "prepare a step only after the previous one has finished"},
+    {"--tensor_parallel_size --tp_size", kInteger, kActed, "", "1", "ranks that share matrices"},
+    {"--pipeline_parallel_size --pp_size", kInteger, kActed, "", "1", "ranks that share layers"},
+    {"--moe_expert_parallel_size --ep_size", kInteger, kActed, "", "1",
+     "groups of ranks that share experts"},
 
     // Flags of which one value is supported.
-    {"--tensor_parallel_size --tp_size", kInteger, kOnly, "", "1", "ranks"},
-    {"--pipeline_parallel_size --pp_size", kInteger, kOnly, "", "1", "ranks"},
     {"--context_parallel_size --cp_size", kInteger, kOnly, "", "1", "ranks"},
-    {"--moe_expert_parallel_size --ep_size", kInteger, kOnly, "", "1", "ranks"},
     {"--moe_tensor_parallel_size", kInteger, kOnly, "", "1", "ranks"},
     {"--moe_cluster_parallel_size --cluster_size", kInteger, kOnly, "", "1", "ranks"},
     {"--enable_attention_dp", kMaybe, kOnly, "true false", "false", "attention by data"},

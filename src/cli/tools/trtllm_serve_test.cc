@@ -113,8 +113,8 @@ TEST_F(TrtllmServe, KindsOfSpeculation) {
 }
 
 TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
-  EXPECT_EQ(refusal({"--tp_size", "2"}),
-            "--tensor_parallel_size: '2' is not supported yet; allowed: 1");
+  EXPECT_EQ(refusal({"--cp_size", "2"}),
+            "--context_parallel_size: '2' is not supported yet; allowed: 1");
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {enable_block_reus: true}\n")}),
               HasSubstr("unknown option 'kv_cache_config.enable_block_reus'. Did you mean "
                         "'kv_cache_config.enable_block_reuse'?"));

@@ -25,6 +25,13 @@ class Chooser {
 
   template <class Op>
   StatusOr<Choice> operator()(const Op& op) const {
+    if constexpr (kernels::kIsExchange<Op>)
+      return Choice{};
+    else
+      return choose(op);
+  }
+  template <class Op>
+  StatusOr<Choice> choose(const Op& op) const {
     using K = kernels::in_form<Op, kernels::Views>;
     const K problem = kernels::look_up(op, *this);
     const kernels::Table<K> usable = candidates(*context_.registry, problem, context_.device);

@@ -23,6 +23,10 @@ WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name)
     if (w.stored != merged.stored) merged.stored.reset();
     (merged.is_vector ? merged.k : merged.n) += merged.is_vector ? w.k : w.n;
     merged.parts.insert(merged.parts.end(), w.parts.begin(), w.parts.end());
+    if (!merged.is_vector) {
+      merged.rows.insert(merged.rows.end(), w.rows.begin(), w.rows.end());
+      if (w.rows.empty()) merged.rows.push_back({1, w.n});
+    }
     for (WeightSource& source : sources_of(w)) merged.sources.push_back(std::move(source));
   }
   graph.weights.push_back(std::move(merged));

@@ -26,6 +26,7 @@ struct PassContext {
   std::optional<kernels::WeightFormat> head;
   bool adapters = false;               // products support adapters
   std::vector<int32_t> hidden_layers;  // layers whose inputs are hidden states of the plan
+  io::Mapping mapping;                 // whose rank to compile
 };
 
 struct Pass {
@@ -66,6 +67,10 @@ Status fuse_rope_attention(Graph& graph, const PassContext& context);
 // Required: adds low_rank ops if `adapters`.
 Status add_adapters(Graph& graph, const PassContext& context);
 
+// Required: the graph of context.mapping's rank. InvalidArgument: a division with a remainder, with
+// weight and numbers; Unimplemented: an op that cannot be divided.
+Status partition(Graph& graph, const PassContext& context);
+
 // Required: rounds product inputs to f8e4m3 or i8 if the weight format asks for it and the device's
 // kernel for it is not slower.
 Status quantize_inputs(Graph& graph, const PassContext& context);
@@ -75,6 +80,9 @@ Status fold_quantize(Graph& graph, const PassContext& context);
 
 // Required: on GPUs, products feeding gated activations and sums output bf16.
 Status round_products(Graph& graph, const PassContext& context);
+
+// Optional: on GPUs, exchange ops that add to the residual and norm.
+Status fold_reduce_norm(Graph& graph, const PassContext& context);
 
 // Required: choose kernels, weight layouts, arena offsets.
 Status choose_kernels(Graph& graph, const PassContext& context);

@@ -23,6 +23,11 @@ bool find_parts(const Graph& graph, const Uses& uses, ValueId value, int32_t rea
     return std::ranges::all_of(concat->parts, [&](ValueId part) {
       return find_parts(graph, uses, part, uses.writer[value], found);
     });
+  // Sums over ranks have the type of the ranks' parts. Equal results for any number of ranks need
+  // parts that are not rounded.
+  if (const auto* reduce = std::get_if<AllReduce>(&op))
+    return !graph.mapping.invariant &&
+           find_parts(graph, uses, reduce->x, uses.writer[value], found);
   return std::holds_alternative<Linear>(op) || std::holds_alternative<ExpertLinear>(op);
 }
 

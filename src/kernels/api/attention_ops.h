@@ -93,13 +93,15 @@ struct AttentionOf {
   static constexpr bool kRowsIndependent = false;
   typename F::Value qkv;  // f32 [n, heads.width()]
   Heads heads;
-  typename F::Cache cache;     // cache.window is the effective window, which includes the server's
-  int32_t window = 0;          // the model's; 0 = full attention
-  bool chunked = false;        // attention within chunks of `window`
-  float scale = 0;             // of scores, usually 1 / sqrt(d)
-  float cap = 0;               // 0 = none
-  float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
-  float alibi_scale = 1;       // factor of the slopes
+  typename F::Cache cache;  // cache.window is the effective window, which includes the server's
+  int32_t window = 0;       // the model's; 0 = full attention
+  bool chunked = false;     // attention within chunks of `window`
+  float scale = 0;          // of scores, usually 1 / sqrt(d)
+  float cap = 0;            // 0 = none
+  float alibi = 0;          // exponent of the smallest slope, usually 8; 0 = no ALiBi
+  float alibi_scale = 1;    // factor of the slopes
+  // Where ranks have some of the heads: index of the first one, and number of all; 0: heads.num.
+  int32_t alibi_first = 0, alibi_heads = 0;
   typename F::Weight sinks;    // [heads.num] sink logits, optional
   typename F::Angles angles;   // optional, cols <= heads.dim
   bool interleaved = false;    // as in Rope
@@ -114,6 +116,8 @@ struct AttentionOf {
         attribute("scale", &AttentionOf::scale), attribute("cap", &AttentionOf::cap),
         attribute("alibi", &AttentionOf::alibi),
         attribute("alibi_scale", &AttentionOf::alibi_scale),
+        attribute("alibi_first", &AttentionOf::alibi_first),
+        attribute("alibi_heads", &AttentionOf::alibi_heads),
         vector("sinks", &AttentionOf::sinks).maybe(),
         kernels::angles("angles", &AttentionOf::angles).maybe(),
         attribute("interleaved", &AttentionOf::interleaved),
@@ -129,6 +133,9 @@ struct AttentionOf {
     if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
     if (!std::isfinite(a.alibi) || a.alibi < 0) return "alibi is negative or no number";
     if (!std::isfinite(a.alibi_scale) || a.alibi_scale <= 0) return "alibi_scale is not positive";
+    if (a.alibi_first < 0 || a.alibi_heads < 0 ||
+        (a.alibi_heads > 0 && a.alibi_first > a.alibi_heads - a.heads.num))
+      return "the heads are not among all heads of ALiBi";
     if (a.window < 0) return "the window is negative";
     if (a.chunked && a.window == 0) return "chunks have no size";
     if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
@@ -136,6 +143,12 @@ struct AttentionOf {
   }
   friend void reference(const AttentionOf<Views>& a);
 };
+
+// ALiBi slope of one of the call's heads.
+inline float alibi_slope(const AttentionOf<Views>& a, int32_t head) {
+  const int32_t all = a.alibi_heads > 0 ? a.alibi_heads : a.heads.num;
+  return alibi_slope(a.alibi, a.alibi_first + head, all, a.alibi_scale);
+}
 
 // Effective chunk size; 0: no chunks. A cache without a window: the model has a single chunk.
 inline int32_t chunk_of(const AttentionOf<Views>& a) {

@@ -71,6 +71,29 @@ struct RouteOf {
   friend void reference(const RouteOf<Views>& a);
 };
 
+// Indices of a rank's experts: out = experts - first, or -1 outside [0, count).
+template <class F>
+struct SelectExpertsOf {
+  static constexpr std::string_view kName = "select_experts";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value experts;  // i32 [n, picked]
+  int32_t first = 0, count = 0;
+  typename F::Value out;  // i32 [n, picked]
+
+  static constexpr auto fields() {
+    return std::tuple(in("experts", &SelectExpertsOf::experts, {DType::kI32}),
+                      attribute("first", &SelectExpertsOf::first),
+                      attribute("count", &SelectExpertsOf::count),
+                      kernels::out("out", &SelectExpertsOf::out, {DType::kI32}));
+  }
+  static std::string_view check(const SelectExpertsOf<Views>& a) {
+    if (a.experts.cols != a.out.cols) return "out is not as wide as experts";
+    if (a.first < 0 || a.count < 1) return "no range of experts";
+    return {};
+  }
+  friend void reference(const SelectExpertsOf<Views>& a);
+};
+
 // Products by selected experts: piece j of out's row i (n_out columns) = piece j of x's row i times
 // the weight of experts[i][j], + its bias. x may have one piece for all. An index that is no expert
 // gives 0. Rounding and scales as Linear.

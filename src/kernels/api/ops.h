@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "kernels/api/attention_ops.h"
+#include "kernels/api/exchange_ops.h"
 #include "kernels/api/expert_ops.h"
 #include "kernels/api/op.h"
 #include "kernels/api/product_ops.h"
@@ -20,19 +21,30 @@
 
 namespace nereid::kernels {
 
-// All ops of a plan in form F. Ids of FusedLinear refer to the original plan.
+// Ops with kernels of a plan in form F. Ids of FusedLinear refer to the original plan.
 template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
                  GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
                  HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>,
-                 ScaleByPositionOf<F>, XieluOf<F>>;
+                 ScaleByPositionOf<F>, XieluOf<F>, SelectExpertsOf<F>>;
+
+template <class Variant, class... More>
+struct JoinedOps;
+template <class... Ops, class... More>
+struct JoinedOps<std::variant<Ops...>, More...> {
+  using type = std::variant<Ops..., More...>;
+};
+// All ops of a plan in form F.
+template <class F>
+using PlanOpIn = JoinedOps<OpIn<F>, AllReduceOf<F>, AllReduceNormOf<F>, AllGatherOf<F>,
+                           TakeColumnsOf<F>, SendOf<F>, RecvOf<F>>::type;
 
 template <class... Ops>
 constexpr bool lists_all_members(std::variant<Ops...>*) {
   return (lists_all_members<Ops>() && ...);
 }
-static_assert(lists_all_members(static_cast<OpIn<Ids>*>(nullptr)) &&
+static_assert(lists_all_members(static_cast<PlanOpIn<Ids>*>(nullptr)) &&
                   lists_all_members<FusedLinearOf<Ids>>(),
               "a field is not declared");
 
@@ -58,6 +70,13 @@ using Quantize = QuantizeOf<Ids>;
 using LowRank = LowRankOf<Ids>;
 using ScaleByPosition = ScaleByPositionOf<Ids>;
 using Xielu = XieluOf<Ids>;
+using SelectExperts = SelectExpertsOf<Ids>;
+using AllReduce = AllReduceOf<Ids>;
+using AllReduceNorm = AllReduceNormOf<Ids>;
+using AllGather = AllGatherOf<Ids>;
+using TakeColumns = TakeColumnsOf<Ids>;
+using Send = SendOf<Ids>;
+using Recv = RecvOf<Ids>;
 }  // namespace ids
 
 // Arguments of kernels.
@@ -81,5 +100,12 @@ using Quantize = QuantizeOf<Views>;
 using LowRank = LowRankOf<Views>;
 using ScaleByPosition = ScaleByPositionOf<Views>;
 using Xielu = XieluOf<Views>;
+using SelectExperts = SelectExpertsOf<Views>;
+using AllReduce = AllReduceOf<Views>;
+using AllReduceNorm = AllReduceNormOf<Views>;
+using AllGather = AllGatherOf<Views>;
+using TakeColumns = TakeColumnsOf<Views>;
+using Send = SendOf<Views>;
+using Recv = RecvOf<Views>;
 
 }  // namespace nereid::kernels

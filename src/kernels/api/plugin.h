@@ -4,7 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "comm/communicator.h"
 #include "interface_hash.h"  // generated: NEREID_INTERFACE_HASH
 #include "kernels/api/registry.h"
 #include "tensor/device.h"
@@ -20,6 +23,9 @@ struct DevicePlugin {
   Status (*open)(int index,
                  std::unique_ptr<Device>* device);  // Unavailable with the driver's reason
   void (*add_kernels)(Registry& registry);
+  // Ranks on these devices of open(), which outlive them; see join_devices(). Null: none.
+  Status (*join)(std::span<Device* const> devices, const comm::GroupOptions& options,
+                 std::vector<std::unique_ptr<comm::Communicator>>* ranks);
 };
 
 using DevicePluginEntry = const DevicePlugin* (*)();

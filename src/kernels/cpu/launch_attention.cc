@@ -40,7 +40,7 @@ void cut_tokens(const Attention& a, int64_t tile_tokens, std::vector<TokenTile>&
 void set_slopes(const Attention& a, std::vector<float>& slopes) {
   slopes.clear();
   for (int32_t head = 0; a.alibi > 0 && head < a.heads.num; ++head)
-    slopes.push_back(alibi_slope(a.alibi, head, a.heads.num, a.alibi_scale));
+    slopes.push_back(alibi_slope(a, head));
 }
 
 AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes) {

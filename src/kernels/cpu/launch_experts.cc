@@ -150,4 +150,9 @@ Table<WeightedSum> table<WeightedSum>() {
   return generic<WeightedSum, launch_weighted_sum>();
 }
 
+template <>
+Table<SelectExperts> table<SelectExperts>() {
+  return {};  // a few numbers a row: `ref` is as fast
+}
+
 }  // namespace nereid::kernels::cpu

@@ -271,6 +271,25 @@ cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
                            kWarp, 0, stream, r);
 }
 
+__global__ void select_experts_kernel(const int32_t* experts, int64_t stride, int picked,
+                                      int32_t first, int32_t count, int32_t* out,
+                                      int64_t out_stride) {
+  wait_for_previous();
+  const int32_t* const from = experts + blockIdx.x * stride;
+  for (int j = static_cast<int>(threadIdx.x); j < picked; j += kWarp) {
+    const int32_t expert = from[j];
+    const bool is_here = expert >= first && expert - first < count;
+    out[blockIdx.x * out_stride + j] = is_here ? expert - first : -1;
+  }
+}
+
+cudaError_t launch(const SelectExperts& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(select_experts_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
+                           kWarp, 0, stream, static_cast<const int32_t*>(a.experts.data),
+                           a.experts.stride, static_cast<int>(a.out.cols), a.first, a.count,
+                           static_cast<int32_t*>(a.out.data), a.out.stride);
+}
+
 cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
   constexpr int64_t kManyRows = 64;
   const int64_t of_block = (a.out.rows < kManyRows ? 1 : 4) * kThreads;
@@ -302,6 +321,10 @@ Row<Route> row<Route>() {
 }
 template <>
 Row<WeightedSum> row<WeightedSum>() {
+  return {launch};
+}
+template <>
+Row<SelectExperts> row<SelectExperts>() {
   return {launch};
 }
 

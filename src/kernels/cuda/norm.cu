@@ -2,14 +2,12 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
-#include "kernels/cuda/pairs.cuh"
+#include "kernels/cuda/residual_norm.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
-// Max elements of a row in a thread's registers; the smaller kernel has more resident blocks.
-constexpr int kFewNumbers = 8, kMostNumbers = 16;
+constexpr int kMaxThreads = kMaxNormThreads;
 constexpr int64_t kMaxF8NormWidth = 8192;  // max width of a row quantised to f8e4m3
 static_assert(kMaxF8NormWidth == kMaxThreads * kMostNumbers);
 
@@ -139,33 +137,7 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
   }
 }
 
-// The larger magnitude; NaN if either is.
-__device__ float larger(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(a)), "f"(fabsf(b)));
-  return result;
-}
-
-struct RowSums {
-  float squares;
-  uint32_t largest;  // bits of a magnitude
-};
-
-// Over a block's threads, with one barrier.
-__device__ RowSums block_sums(float squares, float largest, RowSums* partial) {
-  const RowSums mine = {warp_sum(squares), __reduce_max_sync(kAllLanes, magnitude(largest))};
-  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = mine;
-  __syncthreads();
-  RowSums all = {};
-  for (unsigned w = 0; w < blockDim.x / kWarp; ++w) {
-    all.squares += partial[w].squares;
-    all.largest = max(all.largest, partial[w].largest);
-  }
-  return all;
-}
-
-// The usual case in one pass: RMS norm without bias of f32 rows plus a bf16 residual, all of a row
-// in registers. amax is found before the row's common factor is known.
+// The usual case in one pass, see residual_norm.cuh.
 template <class Out, int kKeptNumbers>
 __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 : 2)
     residual_norm_kernel(NormParams p, int width, float per_width) {
@@ -191,34 +163,14 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
   for_each([&](int i, int c) { adds[i] = Pairs<4>(add + c); });
   float squares = 0, largest = 0;
   for_each([&](int i, int c) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) kept[i][j] += adds[i][j];
-    kept[i].store(total + c);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      squares = __fmaf_rn(kept[i][j], kept[i][j], squares);
-      kept[i][j] *= weights[i][j] + p.weight_offset;
-      if constexpr (kIsF8) largest = larger(kept[i][j], largest);
-    }
+    add_residual<kIsF8>(kept[i], adds[i], weights[i], p.weight_offset, total + c, squares, largest);
   });
-  const RowSums sums = block_sums(squares, largest, partial);
-  const float scale = rsqrtf(__fmaf_rn(sums.squares, per_width, p.eps));
-  const auto result = [&](int i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) kept[i][j] = __fmul_rn(kept[i][j], scale);
-    return Pairs<4>(kept[i]);
-  };
-  if constexpr (kIsF8) {
-    // Rounding is monotonic, so this is the amax of the results.
-    const float most = __fmul_rn(__uint_as_float(sums.largest), scale);
-    const F8Row f8(magnitude(__bfloat162float(__float2bfloat16_rn(most))), kSmallestScaled);
-    uint8_t* const out = static_cast<uint8_t*>(p.out) + row * p.out_stride;
-    for_each([&](int i, int c) { store_f8(out + c, result(i), f8); });
-    if (threadIdx.x == 0) p.scales[row * p.scales_stride] = f8.scale;
-  } else {
-    Out* const out = static_cast<Out*>(p.out) + row * p.out_stride;
-    for_each([&](int i, int c) { result(i).store(out + c); });
-  }
+  const RowSums mine = warp_sums(squares, largest);
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  const RowSums sums = sum_warps(partial, blockDim.x / kWarp);
+  write_normed(kept, sums, per_width, p.eps, static_cast<Out*>(p.out) + row * p.out_stride,
+               kIsF8 && threadIdx.x == 0 ? p.scales + row * p.scales_stride : nullptr, for_each);
 }
 
 bool is_vector(const Norm& a) {
@@ -240,12 +192,10 @@ bool is_residual(const Norm& a) {
 template <class Out>
 cudaError_t enqueue_residual(const NormParams& p, int64_t rows, cudaStream_t stream) {
   const bool few = p.width <= kMaxThreads * kFewNumbers;
-  const int64_t kept = few ? kFewNumbers : kMostNumbers;
-  const int64_t warps = (p.width + kept * kWarp - 1) / (kept * kWarp);
   const auto kernel =
       few ? residual_norm_kernel<Out, kFewNumbers> : residual_norm_kernel<Out, kMostNumbers>;
   return launch_overlapped(kernel, rows, static_cast<unsigned>(rows),
-                           static_cast<unsigned>(warps * kWarp), 0, stream, p,
+                           static_cast<unsigned>(residual_norm_threads(p.width)), 0, stream, p,
                            static_cast<int>(p.width), 1.0f / static_cast<float>(p.width));
 }
 

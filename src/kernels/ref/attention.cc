@@ -129,8 +129,7 @@ double score_of(const Attention& a, double dot, int64_t head, int64_t distance) 
   double score = dot * a.scale;
   if (a.cap > 0) score = a.cap * std::tanh(score / a.cap);
   if (a.alibi > 0)
-    score -= double{alibi_slope(a.alibi, static_cast<int32_t>(head), a.heads.num, a.alibi_scale)} *
-             static_cast<double>(distance);
+    score -= double{alibi_slope(a, static_cast<int32_t>(head))} * static_cast<double>(distance);
   return score;
 }
 

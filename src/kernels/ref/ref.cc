@@ -351,6 +351,15 @@ void reference(const WeightedSum& a) {
     }
 }
 
+void reference(const SelectExperts& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t j = 0; j < a.out.cols; ++j) {
+      const int32_t expert = a.experts.row<int32_t>(i)[j];
+      const bool is_here = expert >= a.first && expert - a.first < a.count;
+      a.out.row<int32_t>(i)[j] = is_here ? expert - a.first : -1;
+    }
+}
+
 void ref::rotate(float* head, const float* angles, int64_t cols, bool interleaved) {
   const int64_t half = cols / 2;
   for (int64_t c = 0; c < half; ++c) {

@@ -26,6 +26,7 @@ struct AttentionShape {
   int32_t rotated = 0;  // rotary columns per head; 0 = all
   bool interleaved = false, sinks = false;
   float cap = 0, alibi = 0, alibi_scale = 1;
+  int32_t alibi_first = 0, alibi_heads = 0;
   int32_t latent = 0;  // value columns within the key (MLA)
   bool chunked = false;
 

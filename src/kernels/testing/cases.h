@@ -83,6 +83,8 @@ const std::vector<Case<HeadLinear>>& cases<HeadLinear>();
 template <>
 const std::vector<Case<WeightedSum>>& cases<WeightedSum>();
 template <>
+const std::vector<Case<SelectExperts>>& cases<SelectExperts>();
+template <>
 const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();

@@ -158,6 +158,7 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   a.cap = s.cap;
   a.alibi = s.alibi;
   a.alibi_scale = s.alibi_scale;
+  a.alibi_first = s.alibi_first, a.alibi_heads = s.alibi_heads;
   if (s.sinks) a.sinks = {base + l.sinks, WeightLayout::kRowMajor, 1, s.heads};
   a.step.positions = ints(l.positions) + begin;
   if (s.has_trees()) a.step.after = ints(l.after) + begin, a.step.cells = ints(l.cells) + begin;

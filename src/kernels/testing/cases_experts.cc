@@ -291,7 +291,34 @@ Case<WeightedSum> sum_case(int64_t tokens, int64_t num_pieces, int64_t width) {
   return c;
 }
 
+Case<SelectExperts> select_case(int64_t tokens, int64_t picked, int32_t first, int32_t count) {
+  Case<SelectExperts> c;
+  c.name = fmt::format("tokens={} picked={} first={} count={}", tokens, picked, first, count);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < tokens * picked; ++i)
+    ids.push_back(static_cast<int32_t>(i * 7 % (first + 2 * count + 1)) - 1);
+  const Offset experts = c.before.add(ids);
+  const Offset out = c.before.add(static_cast<size_t>(tokens * picked) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count_of_rows) {
+    SelectExperts a;
+    a.experts = matrix_at(base, experts, DType::kI32, begin, count_of_rows, picked, picked);
+    a.first = first, a.count = count;
+    a.out = matrix_at(base, out, DType::kI32, begin, count_of_rows, picked, picked);
+    return a;
+  };
+  finish_experts(c, tokens);
+  c.outputs = {{"out", out, DType::kI32, tokens, picked, picked, {}, {}}};
+  return c;
+}
+
 }  // namespace
+
+template <>
+const std::vector<Case<SelectExperts>>& cases<SelectExperts>() {
+  static const std::vector<Case<SelectExperts>> all = {
+      select_case(1, 1, 0, 1), select_case(5, 2, 3, 4), select_case(70, 40, 64, 64)};
+  return all;
+}
 
 template <>
 const std::vector<Case<Route>>& cases<Route>() {

@@ -1,5 +1,6 @@
 #include "runtime/testing/exactness_columns.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,6 +56,15 @@ const Numerics kNumerics[] = {
        c.head_weights = "int4";
      }},
     {"Fp8Head", [](ExecutorConfig& c) { c.head_weights = "fp8"; }},
+    {.name = "Ranks", .set = [](ExecutorConfig& c) { c.tp_invariant = true; }, .is_of_ranks = true},
+    {.name = "RanksInt8",
+     .set =
+         [](ExecutorConfig& c) {
+           c.tp_invariant = true;
+           c.weights = "int8";
+           c.kv_cache.type = KvCacheType::kInt8;
+         },
+     .is_of_ranks = true},
 };
 
 // Memory for a few rows at a time.
@@ -266,6 +276,52 @@ std::vector<Column> tree_columns() {
   return all;
 }
 
+// Columns on ranks that are threads of this process.
+std::vector<Column> rank_columns() {
+  const Column ways[] = {
+      {.name = "Alone", .way = Way::kAlone},
+      {.name = "Batch", .way = Way::kBatch, .set = usual, .breadth = Breadth::kAll},
+      {.name = "Chunked", .way = Way::kBatch, .set = chunk_usual, .argument = 50},
+      {.name = "Twice", .way = Way::kTwice, .set = usual, .happened = reused},
+      {.name = "Swapped",
+       .way = Way::kBatch,
+       .set = tiny_swapping,
+       .argument = kTiny,
+       .happened = swapped},
+      {.name = "Speculated",
+       .way = Way::kBatch,
+       .set = usual,
+       .happened = taken_back,
+       .is_speculated = true},
+      {.name = "SpeculatedTrees",
+       .way = Way::kBatch,
+       .set = usual,
+       .happened = taken_back,
+       .breadth = Breadth::kAll,
+       .is_speculated = true,
+       .in_trees = true},
+      {.name = "DraftModel",
+       .way = Way::kBatch,
+       .set = usual,
+       .happened = taken_back,
+       .propose = draft_model},
+      {.name = "EagleTree",
+       .way = Way::kBatch,
+       .set = usual,
+       .happened = taken_back,
+       .propose = eagle_tree},
+  };
+  std::vector<Column> all;
+  for (const auto& [tp, pp] : {std::pair{2, 1}, {4, 1}, {1, 2}, {2, 2}})
+    for (Column c : ways) {
+      if (tp * pp > 2 && c.name != "Batch" && c.name != "SpeculatedTrees") continue;
+      c.name = fmt::format("Tp{}Pp{}{}", tp, pp, c.name);
+      c.tp = tp, c.pp = pp;
+      all.push_back(c);
+    }
+  return all;
+}
+
 // Columns of one proposer, with its name as prefix.
 std::vector<Column> columns_of(const std::string& proposer, void (*propose)(ExecutorConfig&),
                                std::vector<Column> ways) {
@@ -338,7 +394,7 @@ void usual(ExecutorConfig& c, int) {
 std::vector<Column> columns() {
   std::vector<Column> all;
   for (const auto& part : {plain_columns(), remote_columns(), speculated_columns(), tree_columns(),
-                           proposer_columns()})
+                           rank_columns(), proposer_columns()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -21,6 +21,7 @@ struct Numerics {
   std::vector<int32_t> windows = {};  // window of each layer, repeated; none: the model's own
   std::optional<kernels::WeightFormat> weights = {};  // of products: formats without an option
   bool is_of_cache = false;                           // changes the contents of the KV cache
+  bool is_of_ranks = false;                           // for columns on several ranks
 };
 
 enum class Way {
@@ -51,6 +52,8 @@ struct Column {
   bool is_late = false;                        // onboards take several steps
   bool in_trees = false;                       // drafts are trees
   void (*propose)(ExecutorConfig&) = nullptr;  // selects the proposer; called before `set`
+  int tp = 1, pp = 1;                          // ranks
+  bool is_on_ranks() const { return tp * pp > 1; }
 };
 
 // The first one is the usual one.

@@ -18,7 +18,7 @@
 #include "runtime/engine_limits.h"
 #include "runtime/model_instance.h"
 #include "runtime/testing/late_runner.h"
-#include "runtime/testing/remote_runner.h"
+#include "runtime/testing/process_runner.h"
 
 namespace nereid::runtime::exactness {
 
@@ -75,14 +75,8 @@ inline StatusOr<std::filesystem::path> engine_with(const std::filesystem::path& 
 inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir, ExecutorConfig& config,
                                           bool has_trees) {
   ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
-  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config));
+  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config, has_trees));
   model.limits = limits;
-  if (!has_trees) return model;
-  exec::RunnerLimits own = model.runner->limits();
-  own.has_trees = true;
-  ASSIGN_OR_RETURN(const auto engine, engine_of(dir, config, model));
-  ASSIGN_OR_RETURN(model.runner,
-                   exec::make_runner(engine, *model.device.device, model.device.registry, own));
   return model;
 }
 
@@ -91,7 +85,7 @@ inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir, Exe
                                            bool has_trees = false) {
   ASSIGN_OR_RETURN(ModelInstance model, open_local(dir, config, has_trees));
   ASSIGN_OR_RETURN(const auto engine, engine_of(dir, config, model));
-  model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config);
+  ASSIGN_OR_RETURN(model.runner, make_process_runner(*model.runner, engine, config));
   return model;
 }
 

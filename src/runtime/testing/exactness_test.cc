@@ -128,8 +128,12 @@ Request companion(size_t seed) {
 // No value: the executor cannot run the row.
 using Outcomes = std::vector<std::optional<Outcome>>;
 
+bool can_run(const ExecutorConfig& config, const Request& request) {
+  return request.sampling.beam_width <= config.max_beam_width;
+}
+
 Outcomes run_together(Executor& executor, const std::vector<Request>& requests,
-                      int32_t max_beam_width) {
+                      const ExecutorConfig& config) {
   Client client;
   std::vector<size_t> order(requests.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -138,8 +142,7 @@ Outcomes run_together(Executor& executor, const std::vector<Request>& requests,
   std::vector<RequestId> others;
   for (const size_t i : order) {
     if (i % 8 == 0) others.push_back(client.send(executor, companion(i)));
-    if (requests[i].sampling.beam_width <= max_beam_width)
-      ids[i] = client.send(executor, requests[i]);
+    if (can_run(config, requests[i])) ids[i] = client.send(executor, requests[i]);
   }
   Outcomes out;
   for (const auto& id : ids)
@@ -149,12 +152,12 @@ Outcomes run_together(Executor& executor, const std::vector<Request>& requests,
 }
 
 Outcomes run_one_by_one(Executor& executor, const std::vector<Request>& requests, Way way,
-                        int32_t max_beam_width) {
+                        const ExecutorConfig& config) {
   Client client;
   Outcomes out;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Request r = shaped(rows()[i], requests[i], way);
-    if (r.sampling.beam_width > max_beam_width) {
+    if (!can_run(config, r)) {
       out.emplace_back();
       continue;
     }
@@ -169,10 +172,10 @@ Outcomes run_one_by_one(Executor& executor, const std::vector<Request>& requests
 }
 
 Outcomes run(Executor& executor, const std::vector<Request>& requests, Way way,
-             int32_t max_beam_width) {
-  if (way == Way::kBatch) return run_together(executor, requests, max_beam_width);
-  if (way == Way::kRounds) run_one_by_one(executor, requests, way, max_beam_width);
-  return run_one_by_one(executor, requests, way, max_beam_width);
+             const ExecutorConfig& config) {
+  if (way == Way::kBatch) return run_together(executor, requests, config);
+  if (way == Way::kRounds) run_one_by_one(executor, requests, way, config);
+  return run_one_by_one(executor, requests, way, config);
 }
 
 struct Cell {
@@ -185,6 +188,11 @@ void PrintTo(const Cell& cell, std::ostream* out) {
   *out << cell.numerics.name << cell.column.name;
 }
 
+void set_ranks(const Column& column, ExecutorConfig& config) {
+  config.tensor_parallel = std::to_string(column.tp);
+  config.pipeline_parallel = column.pp;
+}
+
 class Exactness : public testing::TestWithParam<Cell> {};
 
 TEST_P(Exactness, EveryRowEqualsItselfAlone) {
@@ -195,6 +203,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   numerics.set(config);
   if (column.propose) column.propose(config);
   if (column.set) column.set(config, column.argument);
+  set_ranks(column, config);
   const bool needs_less = config.kv_cache.max_attention_window > 0;  // blocks are freed meanwhile
   const bool must_happen = column.happened && !needs_less;
   ExecutorStats stats;
@@ -205,7 +214,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
         open(config, numerics, column.in_second_process,
              column.is_speculated ? row_proposer(e, column.in_trees) : nullptr, column.is_late);
     ASSERT_TRUE(executor);
-    const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
+    const Outcomes got = run(*executor, e.requests, column.way, config);
     for (size_t row = 0; row < got.size(); ++row)
       if (got[row]) {
         EXPECT_EQ(difference(e.outcomes[row], *got[row]), "") << "row " << rows()[row].name;
@@ -219,13 +228,18 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   EXPECT_EQ(stats.kv_blocks_free, stats.kv_blocks_total);
 }
 
+bool runs_with(const Column& column, const Numerics& numerics) {
+  if (column.is_on_ranks() != numerics.is_of_ranks) return false;
+  const std::string_view name = numerics.name;
+  return name.empty() || name == "Ranks" || column.breadth == Breadth::kAll ||
+         (column.breadth == Breadth::kCaches && numerics.is_of_cache);
+}
+
 std::vector<Cell> cells() {
   std::vector<Cell> out;
   for (const Numerics& numerics : all_numerics())
     for (const Column& column : columns())
-      if (!*numerics.name || column.breadth == Breadth::kAll ||
-          (column.breadth == Breadth::kCaches && numerics.is_of_cache))
-        out.push_back({numerics, column});
+      if (runs_with(column, numerics)) out.push_back({numerics, column});
   return out;
 }
 

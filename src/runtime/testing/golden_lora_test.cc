@@ -52,6 +52,42 @@ TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
     EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
 }
 
+// On ranks: the bits of one rank, and PEFT's tokens.
+TEST(GoldenLora, RanksGiveTheBitsOfOne) {
+  struct Ranks {
+    const char* tp;
+    int32_t pp;
+  };
+  std::vector<Request> requests;
+  for (const LoraCase& c : golden_cases()) requests.push_back(c.request);
+  Request of_head = requests[0];
+  of_head.lora = LoraConfig{.task_id = 9};
+  requests.push_back(of_head);
+  std::vector<Outcome> wanted;
+  for (const Ranks& ranks : {Ranks{"1", 1}, Ranks{"2", 1}, Ranks{"1", 2}, Ranks{"4", 2}}) {
+    ExecutorConfig config = with_directories();
+    config.tensor_parallel = ranks.tp, config.pipeline_parallel = ranks.pp;
+    config.tp_invariant = true;
+    config.lora_directories.push_back({9, kTree / "tests/adapters/head"});
+    const auto executor = create(config);
+    ASSERT_TRUE(executor);
+    Client client;
+    std::vector<RequestId> ids;
+    for (const Request& r : requests) ids.push_back(client.send(*executor, r));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Outcome& got = client.wait(ids[i]);
+      ASSERT_TRUE(got.status.ok()) << got.status;
+      if (wanted.size() < requests.size())
+        wanted.push_back(got);
+      else
+        EXPECT_EQ(difference(wanted[i], got), "") << i << " tp " << ranks.tp;
+    }
+  }
+  const std::vector<LoraCase> cases = golden_cases();
+  for (size_t i = 0; i < cases.size(); ++i)
+    EXPECT_EQ(wanted[i].sequences[0][0].tokens, cases[i].greedy) << i;
+}
+
 // Equal to NumPy (tests/golden/tiny_heads.py): alone, in a batch, with a draft model (no adapter).
 TEST(GoldenLora, OneOfTheHeadEqualsNumPy) {
   constexpr uint64_t kHead = 9;

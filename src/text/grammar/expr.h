@@ -95,7 +95,7 @@ inline ExprPtr asserted(Assertion assertion) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kAssertion, .assertion = assertion});
 }
 
-// Numbers of expressions; equal expressions have the same number, as have calls of one rule.
+// Numbers of expressions; equal expressions have the same number. Calls of one rule are equal.
 class ExprNumbers {
  public:
   ExprNumbers();

@@ -341,8 +341,10 @@ AttentionParams params_of(const Attention& a) {
   p.cap = a.cap;
   p.alibi = a.alibi;
   p.alibi_scale = a.alibi_scale;
+  p.alibi_first = a.alibi_first;
   p.alibi_heads = 1;
-  while (p.alibi_heads <= p.num_heads / 2) p.alibi_heads *= 2;
+  const int all_heads = a.alibi_heads > 0 ? a.alibi_heads : p.num_heads;
+  while (p.alibi_heads <= all_heads / 2) p.alibi_heads *= 2;
   p.sinks = is_given(a.sinks) ? static_cast<const __nv_bfloat16*>(a.sinks.data) : nullptr;
   p.rotated = static_cast<int>(a.angles.cols);
   p.interleaved = a.interleaved;

@@ -43,7 +43,8 @@ struct AttentionParams {
   bool takes_single;              // one-token rows go to the single-token kernel
   bool is_single;                 // all rows of the step have one token
   float scale, cap, alibi, alibi_scale;
-  int alibi_heads;  // largest power of two <= num_heads
+  int alibi_first;  // index of the first head among all
+  int alibi_heads;  // largest power of two <= number of all heads
   int rotated;      // rotary columns per head
   bool interleaved, wide_lines;
   bool in_trees;        // many-token kernel: rows with trees, one token per tile
@@ -252,7 +253,8 @@ inline __device__ KeyRange keys_of(const AttentionParams& p, int first_position,
 inline __device__ float slope_of(const AttentionParams& p, int head) {
   if (p.alibi == 0) return 0;
   const int n = p.alibi_heads;
-  const double power = head < n ? head + 1 : head - n + 0.5;
+  const int index = p.alibi_first + head;
+  const double power = index < n ? index + 1 : index - n + 0.5;
   const double slope = exp2(-static_cast<double>(p.alibi) * power / n) * p.alibi_scale;
   return static_cast<float>(slope) * kLog2E;
 }

@@ -1,0 +1,44 @@
+// The ranks of a model: mapping and devices of a configuration, their communicators.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/exchange.h"
+#include "io/plan.h"
+#include "kernels/open.h"
+#include "nereid/config.h"
+
+namespace nereid::runtime {
+
+// Names of devices in a list: "cuda:0-2,4" or "cpu". InvalidArgument naming `devices`.
+StatusOr<std::vector<std::string>> read_devices(std::string_view list);
+
+// Name of the first rank's device, as for kernels::open_device().
+std::string first_device(const ExecutorConfig& config);
+
+// Mapping of the configuration's first rank. tensor_parallel auto: tp is 0. InvalidArgument naming
+// the field: out of range, more than io::kMaxRanks ranks, or expert_parallel not a divisor.
+StatusOr<io::Mapping> read_mapping(const ExecutorConfig& config);
+
+// Opens the devices of a mapping's ranks, in order. CPU threads are divided among the ranks.
+// InvalidArgument naming `devices` or `device`: too few, or of two kinds.
+StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& config,
+                                                          int32_t num_ranks);
+
+// The fewest tensor ranks whose parts of the model compile and fit into the devices' memory; 1 on a
+// CPU. ResourceExhausted: of no number of ranks up to that of the GPUs.
+StatusOr<int32_t> fewest_tensor_ranks(const std::filesystem::path& model_dir,
+                                      const ExecutorConfig& config, const io::Mapping& mapping);
+
+// Communicators of all ranks, in order. The devices must outlive them.
+StatusOr<std::vector<exec::RankComms>> join_ranks(
+    const ExecutorConfig& config, const io::Mapping& mapping,
+    std::span<const kernels::OpenedDevice* const> devices);
+
+}  // namespace nereid::runtime

@@ -1,0 +1,174 @@
+// Contents of messages between the leader of a model's ranks and a worker process: plain data of
+// one program on one host, without versions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/copy_bytes.h"
+#include "base/status.h"
+#include "exec/runner.h"
+#include "tensor/device.h"
+
+namespace nereid::runtime {
+
+// Appends values to a message; keeps its memory.
+class Writer {
+ public:
+  void clear() { bytes_.clear(); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) { put_raw(&value, sizeof(value)); }
+  template <class T>
+  void put_array(std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    put(static_cast<uint64_t>(values.size()));
+    put_raw(values.data(), values.size_bytes());
+  }
+  void put_text(std::string_view text) { put_array(std::span(text.data(), text.size())); }
+  void put_status(const Status& status) {
+    put(static_cast<int32_t>(status.code()));
+    put_text(message(status));
+  }
+  template <class T, class Put>
+  void put_list(const std::vector<T>& list, const Put& put_one) {
+    put(static_cast<uint64_t>(list.size()));
+    for (const T& one : list) put_one(one);
+  }
+
+ private:
+  void put_raw(const void* data, size_t bytes) {
+    const auto* const from = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), from, from + bytes);
+  }
+
+  std::vector<std::byte> bytes_;
+};
+
+// Reads them back. Values behind the end are zeros, and ok() is false then.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : left_(bytes) {}
+
+  bool ok() const { return ok_; }
+  // DataLoss unless everything was read, and nothing more.
+  Status finish() const {
+    if (ok_ && left_.empty()) return nereid::ok();
+    return data_loss("a message of ranks is {}", ok_ ? "too long" : "cut off");
+  }
+
+  template <class T>
+  requires std::is_trivially_copyable_v<T> T get() {
+    T value{};
+    if (const auto from = take(sizeof(T)); !from.empty())
+      std::memcpy(static_cast<void*>(&value), from.data(), sizeof(T));
+    return value;
+  }
+  template <class T>
+  void get_array(std::vector<T>& values) {
+    const auto n = get<uint64_t>();
+    if (n > left_.size() / sizeof(T)) ok_ = false;
+    values.resize(ok_ ? n : 0);
+    copy_bytes(values.data(), take(values.size() * sizeof(T)).data(), values.size() * sizeof(T));
+  }
+  std::string get_text() {
+    std::vector<char> text;
+    get_array(text);
+    return {text.begin(), text.end()};
+  }
+  Status get_status() {
+    const auto code = static_cast<absl::StatusCode>(get<int32_t>());
+    return {code, get_text()};
+  }
+  template <class T, class Get>
+  void get_list(std::vector<T>& list, const Get& get_one) {
+    const auto n = get<uint64_t>();
+    if (n > left_.size()) ok_ = false;
+    list.clear();
+    for (uint64_t i = 0; ok_ && i < n; ++i) list.push_back(get_one());
+  }
+
+ private:
+  std::span<const std::byte> take(size_t bytes) {
+    if (bytes > left_.size()) ok_ = false;
+    if (!ok_) return {};
+    const auto taken = left_.first(bytes);
+    left_ = left_.subspan(bytes);
+    return taken;
+  }
+
+  std::span<const std::byte> left_;
+  bool ok_ = true;
+};
+
+// kLoad.
+struct RankLoad {
+  std::string engine;  // path
+  exec::RunnerLimits limits;
+  kernels::KernelChoices forced;
+};
+void put(Writer& to, const RankLoad& load);
+StatusOr<RankLoad> get_load(std::span<const std::byte> message);
+
+// kHello.
+void put(Writer& to, const StatusOr<DeviceInfo>& info);
+StatusOr<DeviceInfo> get_device(std::span<const std::byte> message);
+
+// kLoaded: what does not change about a runner.
+struct RankModel {
+  exec::RunnerLimits limits;
+  std::vector<exec::CacheGroup> groups;
+  std::vector<exec::MemoryItem> memory;
+  int32_t vocab_size = 0, hidden_size = 0, num_states = 0, embedding_width = 0;
+  bool weighs_drafts = false, draws = true;
+};
+RankModel model_of(const exec::Runner& runner);
+void put(Writer& to, const StatusOr<RankModel>& model);
+StatusOr<RankModel> get_model(std::span<const std::byte> message);
+
+// kResult: a step's result with memory of its own, used again for the next one.
+struct StepReport {
+  uint64_t history = 0;  // see next_history()
+  std::vector<exec::RankFigures> figures;
+  std::vector<Status> onboarded;  // since the last report
+  Status status;
+  std::vector<exec::RowResult> rows;  // point into the memory
+
+  struct Row {
+    std::vector<kernels::SampleResult> drawn;
+    std::vector<int32_t> path, likeliest;
+    std::vector<kernels::TopToken> top;
+    std::vector<float> logits;
+    std::vector<BF16> hidden;
+  };
+  std::vector<Row> memory;
+};
+void put_report(Writer& to, uint64_t history, const std::vector<exec::RankFigures>& figures,
+                const std::vector<Status>& onboarded, const StatusOr<exec::StepResult>& result);
+Status get_report(std::span<const std::byte> message, StepReport& report);
+
+// kFollow: accepted drafts.
+void put_paths(Writer& to, exec::StepResult drawn);
+Status get_paths(std::span<const std::byte> message, StepReport& report);
+
+// kOnboarded.
+void put_statuses(Writer& to, const std::vector<Status>& statuses);
+Status get_statuses(std::span<const std::byte> message, std::vector<Status>& statuses);
+
+// kProfiled.
+void put_times(Writer& to, const std::vector<exec::OpTime>& times);
+Status get_times(std::span<const std::byte> message, std::vector<exec::OpTime>& times);
+
+// Hash of all step messages so far; ranks in step have the same one.
+uint64_t next_history(uint64_t history, std::span<const std::byte> message);
+
+}  // namespace nereid::runtime
