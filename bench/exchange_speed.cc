@@ -1,4 +1,4 @@
-// What an exchange between ranks on one host costs, by size: ranks as threads and as processes.
+// Time of an exchange between ranks on one host, by size: ranks as threads and as processes.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -61,8 +61,8 @@ class Communicator {
   virtual Status all_reduce(const void* in, void* out, int64_t count, DType type,
                             Stream& stream) = 0;
 
-  // The same bits as all_reduce() of x, rounded to its type, and then kernels::Norm. Unimplemented:
-  // the group has no such form; both are called instead.
+  // args.out = Norm(args.sum + all_reduce(x)), with the bits of all_reduce() and kernels::Norm.
+  // Unimplemented: a group of CPUs, for which no plan has the call.
   virtual Status all_reduce_norm(const ReducedNorm& /*args*/, Stream& /*stream*/) {
     return unsupported("this group has no all_reduce_norm");
   }

@@ -67,7 +67,7 @@ class GroupState {
 
   // Ends the group; the first reason counts. Any thread.
   void fail(const Status& reason) { fail(*memory_, reason); }
-  // The same by a process without a rank.
+  // fail() by a process without a rank.
   static Status fail_all(const SharedMemory& memory, const Status& reason);
   // The first reason. Any thread.
   Status failure() const;

@@ -23,7 +23,7 @@ StatusOr<Descriptor> create_shared_group(int num_ranks, Duration time_limit);
 // be closed afterwards. Unavailable: the segment cannot be mapped. DataLoss: it is none of
 // create_shared_group() of this program. InvalidArgument: `rank` is not in [0, size) or attached.
 StatusOr<std::unique_ptr<Communicator>> attach_shared_group(const Descriptor& segment, int rank);
-// The same with a mapping that ranks of one process share.
+// Attaches a rank to a segment that ranks of one process share.
 StatusOr<std::unique_ptr<Communicator>> attach_shared_group(std::shared_ptr<SharedMemory> segment,
                                                             int rank);
 

@@ -189,7 +189,7 @@ struct Plan {
   std::vector<PlanWeight> weights;
   std::vector<Call> calls;             // in order
   std::vector<AdapterModule> modules;  // of the low_rank calls, in order, by expert
-  // With several ranks: of this rank's low_rank calls, which index them; modules are the model's.
+  // Module parts of this rank's low_rank calls, with several ranks; calls index them.
   std::vector<ModulePart> module_parts;
   ValueId logits = kNone;  // f32 [sampled, vocab_size]; kNone: not the last stage
   // bf16 [sampled, hidden_size] each: input of the head, then of selected layers; may be empty.

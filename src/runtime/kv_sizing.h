@@ -32,7 +32,7 @@ struct RankPart {
   const Device* device = nullptr;
 };
 
-// The same for all ranks, in their order: what each of them has memory for. Ranks on one device (a
+// Limits for all ranks, in their order: the least that each has memory for. Ranks on one device (a
 // CPU, too) share memory_bytes, or its free memory; all ranks share host_cache_bytes. bytes_beside:
 // on the first rank's device.
 StatusOr<exec::RunnerLimits> size_kv_cache(std::span<const RankPart> ranks,

@@ -1,7 +1,6 @@
 // Sharding: makes the graph of one rank from that of the whole model. Tensor ranks compute heads,
 // columns and experts; layouts of values follow from the divisions of weights, and ops that cannot
-// read a divided operand get an all_reduce or all_gather in front. Pipeline stages are runs of
-// nodes, with a send and a recv for each value that crosses their border.
+// read a divided operand get an all_reduce or all_gather in front. keep_stage() cuts the stages.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -719,7 +718,11 @@ class Partitioner {
           "as tensor ranks ({})",
           tensor_.ranks);
     const Range experts = share_of(op.num_experts, {mapping_.ep, tensor_.rank % mapping_.ep});
-    local.x = layout(op.x).masked ? local_[op.x] : *whole(op.x);
+    if (layout(op.x).masked) {
+      local.x = local_[op.x];
+    } else {
+      ASSIGN_OR_RETURN(local.x, whole(op.x));
+    }
     local.experts = select_experts(op.experts, op.num_experts);
     local.y = local_[op.y];
     local.num_experts = static_cast<int32_t>(experts.size);
@@ -761,75 +764,6 @@ class Partitioner {
   std::map<ValueId, ValueId> selected_;      // local experts, by experts
 };
 
-// First layer of a stage: the first stages have a layer more if the layers do not divide.
-int32_t first_layer(int32_t layers, const io::Mapping& m, int32_t stage) {
-  return stage * (layers / m.pp) + std::min(stage, layers % m.pp);
-}
-
-// Keeps the nodes of the rank's stage, between receives and sends.
-class Stages {
- public:
-  explicit Stages(Graph& graph) : graph_(graph), uses_(find_uses(graph)) {}
-
-  Status run() {
-    const io::Mapping& m = graph_.mapping;
-    const auto layers = static_cast<int32_t>(graph_.residuals.size());
-    if (m.pp > layers)
-      return invalid_argument("pp: {} stages, but the model has {} layers", m.pp, layers);
-    const auto begin_of = [&](int32_t stage) {
-      if (stage == 0) return 0;
-      if (stage == m.pp) return static_cast<int32_t>(graph_.nodes.size());
-      return uses_.writer[graph_.residuals[static_cast<size_t>(first_layer(layers, m, stage))]] + 1;
-    };
-    const int32_t begin = begin_of(m.stage()), end = begin_of(m.stage() + 1);
-    std::vector<Node> nodes;
-    for (const ValueId id : crossing(begin)) nodes.push_back({Recv{m.stage() - 1, id}});
-    for (int32_t i = begin; i < end; ++i) nodes.push_back(std::move(graph_.nodes[i]));
-    for (const ValueId id : crossing(end)) {
-      Value sent = graph_.values[id];
-      sent.name += ".sent";
-      graph_.values.push_back(std::move(sent));
-      nodes.push_back({Send{id, m.stage() + 1, static_cast<ValueId>(graph_.values.size() - 1)}});
-    }
-    graph_.nodes = std::move(nodes);
-    if (!m.is_last_stage()) graph_.logits = kNone, graph_.hidden.clear();
-    graph_.residuals.clear();
-    keep_module_parts();
-    sweep(graph_);
-    return ok();
-  }
-
- private:
-  // Parts of the stage's low_rank ops.
-  void keep_module_parts() {
-    std::vector<io::ModulePart> kept;
-    for (Node& node : graph_.nodes)
-      if (auto* op = std::get_if<LowRank>(&node.op)) {
-        const auto first = graph_.module_parts.begin() + op->first_module;
-        op->first_module = static_cast<int32_t>(kept.size());
-        kept.insert(kept.end(), first, first + int64_t{op->num_modules} * op->num_experts);
-      }
-    graph_.module_parts = std::move(kept);
-  }
-
-  // Values written before node `border` and read from it on.
-  std::vector<ValueId> crossing(int32_t border) const {
-    std::vector<ValueId> found;
-    if (border == 0 || border == static_cast<int32_t>(uses_end())) return found;
-    for (size_t i = 0; i < uses_.writer.size(); ++i) {
-      if (uses_.writer[i] == kNone || uses_.writer[i] >= border) continue;
-      if (std::ranges::any_of(uses_.readers[i], [&](int32_t reader) { return reader >= border; }))
-        found.push_back(static_cast<ValueId>(i));
-    }
-    return found;
-  }
-  size_t uses_end() const { return num_nodes_; }
-
-  Graph& graph_;
-  const Uses uses_;
-  const size_t num_nodes_ = graph_.nodes.size();
-};
-
 }  // namespace
 
 Status partition(Graph& graph, const PassContext& context) {
@@ -837,7 +771,7 @@ Status partition(Graph& graph, const PassContext& context) {
   RETURN_IF_ERROR(io::check_mapping(mapping));
   if (mapping.is_single() && !mapping.invariant) return ok();
   ASSIGN_OR_RETURN(graph, Partitioner(graph, mapping).run());
-  if (mapping.pp > 1) return Stages(graph).run();
+  if (mapping.pp > 1) return keep_stage(graph);
   graph.caches.clear();
   if (mapping.is_single()) graph.module_parts.clear();
   sweep(graph);

@@ -70,6 +70,8 @@ Status add_adapters(Graph& graph, const PassContext& context);
 // Required: the graph of context.mapping's rank. InvalidArgument: a division with a remainder, with
 // weight and numbers; Unimplemented: an op that cannot be divided.
 Status partition(Graph& graph, const PassContext& context);
+// Keeps the nodes of the mapping's stage. InvalidArgument: more stages than layers.
+Status keep_stage(Graph& graph);
 
 // Required: rounds product inputs to f8e4m3 or i8 if the weight format asks for it and the device's
 // kernel for it is not slower.

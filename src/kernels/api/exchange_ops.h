@@ -1,6 +1,6 @@
 // Ops of exchange between the ranks of a model. They have no kernels: exec calls the rank's
 // comm::Communicator, in stream order with the kernels. All ranks of a group make the same calls
-// with the same numbers of rows. TakeColumns and Send are in place, so a plan has no copy for them.
+// with the same numbers of rows. TakeColumns copies columns on its own rank.
 #pragma once
 
 #include <cmath>

@@ -169,7 +169,7 @@ Bytes sum_of(const std::vector<Bytes>& x, DType type, int64_t first, int64_t cou
   return sum;
 }
 
-// The same bits, or both NaN.
+// Compares numbers: equal bits, or both NaN.
 Status compare(const Bytes& got, const Bytes& wanted, DType type, std::string_view what) {
   if (got.size() != wanted.size())
     return internal_error("{}: {} bytes, not {}", what, got.size(), wanted.size());
