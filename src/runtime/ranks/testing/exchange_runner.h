@@ -1,6 +1,7 @@
 // Test only: a rank whose steps only exchange, and a worker program of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,18 +48,20 @@ class ExchangeRunner final : public exec::Runner {
     ASSIGN_OR_RETURN(const auto step, exec::decode(message));
     if (step.rows.size() != 1) return invalid_argument("{} rows instead of 1", step.rows.size());
     const int32_t start = step.rows[0].start;
+    int32_t& sum = sums_[num_launched_++ % kExchangeDepth];
     ASSIGN_OR_RETURN(auto event,
-                     stream_->submit([this, start](Stream& s) { return run(start, s); }));
+                     stream_->submit([this, start, &sum](Stream& s) { return run(start, sum, s); }));
     return exec::Ticket(std::move(event), 0);
   }
   void draw(exec::Ticket&, std::span<const std::byte>) override {}
   StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override {
     const Status status = event_of(ticket)->wait();
     ticket = exec::Ticket();
+    const int32_t sum = sums_[num_waited_++ % kExchangeDepth];
     RETURN_IF_ERROR(status);
     ++num_steps_;
     if (!draws()) return exec::StepResult();
-    drawn_ = {.token = last_sum_};
+    drawn_ = {.token = sum};
     row_ = {.drawn = {&drawn_, 1}};
     return exec::StepResult(&row_, 1);
   }
@@ -80,16 +83,17 @@ class ExchangeRunner final : public exec::Runner {
   static constexpr int64_t kCount = 999;
 
   int32_t rank() const { return comms_.tensor ? comms_.tensor->rank() : 0; }
-  Status run(int32_t start, Stream& stream) {
+  // On the stream's thread.
+  Status run(int32_t start, int32_t& sum, Stream& stream) {
     const int32_t size = comms_.tensor ? comms_.tensor->size() : 1;
     for (int turn = 0; turn < kTurns; ++turn) {
       x_.assign(kCount, static_cast<float>(start * (rank() + 1)));
       if (size > 1)
         RETURN_IF_ERROR(
             comms_.tensor->all_reduce(x_.data(), x_.data(), kCount, DType::kF32, stream));
-      last_sum_ = static_cast<int32_t>(x_[kCount - 1]);
-      if (last_sum_ != start * size * (size + 1) / 2)
-        return internal_error("rank {}: a sum of {} for {}", rank(), last_sum_, start);
+      sum = static_cast<int32_t>(x_[kCount - 1]);
+      if (sum != start * size * (size + 1) / 2)
+        return internal_error("rank {}: a sum of {} for {}", rank(), sum, start);
     }
     return ok();
   }
@@ -99,7 +103,8 @@ class ExchangeRunner final : public exec::Runner {
   exec::RunnerLimits limits_;
   const std::vector<exec::CacheGroup> groups_ = {{.window = 3, .layers = {0, 1}}};
   std::vector<float> x_;
-  int32_t last_sum_ = 0;
+  std::array<int32_t, kExchangeDepth> sums_ = {};  // of the steps in flight
+  size_t num_launched_ = 0, num_waited_ = 0;
   int64_t num_steps_ = 0;
   kernels::SampleResult drawn_;
   exec::RowResult row_;
