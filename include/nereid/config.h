@@ -110,6 +110,12 @@ struct ExecutorConfig {
   bool tp_invariant = false;
   // On CPUs: ranks after the first are processes of their own, started and ended with the model.
   bool rank_processes = false;
+  // leader: the first rank is a thread of this process. orchestrator: all ranks are processes of
+  // their own, also the only one.
+  std::string process_mode = "leader";
+  // Of the processes that mpirun or srun has started, those of the ranks, in order: "1,2". Empty:
+  // leader: all, from 0 on; orchestrator: the model starts processes itself.
+  std::string participant_ids;
   int32_t num_threads = 0;  // CPU compute threads; 0 = one per physical core
   // Budget for weights, buffers and KV together, for each GPU, or for all ranks on a CPU; 0 = a
   // share of the free memory.
