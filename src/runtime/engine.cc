@@ -18,13 +18,13 @@ constexpr std::chrono::milliseconds kGuideWait(1);
 }  // namespace
 
 Engine::Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
-               StepModules modules, Inbox& inbox, NewsSink& update, Progress& progress,
+               StepModules modules, Inbox& inbox, UpdateSink& updates, Progress& progress,
                StatsRings& rings)
     : health_(health),
       runner_(runner),
       clock_(*options.clock),
       inbox_(inbox),
-      sink_(update),
+      sink_(updates),
       progress_(progress),
       rings_(rings),
       sched_(options.limits),
@@ -40,7 +40,7 @@ Engine::Engine(const Health& health, exec::Runner& runner, const EngineOptions& 
     list.reserve(static_cast<size_t>(options.limits.max_batch_size));
     sink_.keep_list(std::move(list));
   }
-  news_ = sink_.take_list();
+  updates_ = sink_.take_list();
   in_flight_.reserve(static_cast<size_t>(runner_.limits().depth));
   report();
 }
@@ -164,7 +164,7 @@ void Engine::post(EngineUpdate update) {
   // Beams that do not stream have no update but what their prompt gives, until they end.
   if (update.row.empty() && !update.context_logits && !update.prompt_scores) return;
   if (update.row.finished) close(update.row.id);
-  news_.push_back(std::move(update));
+  updates_.push_back(std::move(update));
 }
 
 void Engine::post(std::vector<sched::SequenceUpdate> rows) {
@@ -295,7 +295,7 @@ std::span<const TokenId> Engine::input_of(const sched::ScheduledRow& row) {
 }
 
 void Engine::finish_step(InFlightStep step) {
-  const size_t num_told = news_.size();
+  const size_t num_before = updates_.size();
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
     commit(step, *results);
@@ -308,7 +308,7 @@ void Engine::finish_step(InFlightStep step) {
                               .finished = clock_.now(),
                               .failed = !results.ok(),
                               .scheduler = sched_,
-                              .update = std::span(news_).subspan(num_told)};
+                              .updates = std::span(updates_).subspan(num_before)};
   for (const auto& module : modules_) module->finished(finished);
   former_plan_ = std::move(step.plan);
 }
@@ -377,7 +377,7 @@ void Engine::report() {
   stats.num_failed += num_refused_;
   stats.num_numeric_failures = num_numeric_failures_;
   progress_.publish(stats, idle_);
-  if (!news_.empty()) sink_.post({clock_.now(), std::exchange(news_, sink_.take_list())});
+  if (!updates_.empty()) sink_.post({clock_.now(), std::exchange(updates_, sink_.take_list())});
 }
 
 }  // namespace nereid::runtime

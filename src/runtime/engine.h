@@ -18,7 +18,7 @@
 #include "runtime/progress.h"
 #include "runtime/requests/inbox.h"
 #include "runtime/requests/sampler.h"
-#include "runtime/sequence_news.h"
+#include "runtime/engine_update.h"
 #include "runtime/step_module.h"
 #include "sched/scheduler.h"
 #include "tensor/health.h"
@@ -37,7 +37,7 @@ class Engine {
  public:
   // All references must outlive the engine.
   Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
-         StepModules modules, Inbox& inbox, NewsSink& update, Progress& progress,
+         StepModules modules, Inbox& inbox, UpdateSink& updates, Progress& progress,
          StatsRings& rings);
 
   // Takes what has come to the inbox for the next turn. `may_sleep`: waits for it where nothing
@@ -97,7 +97,7 @@ class Engine {
   exec::Runner& runner_;
   const Clock& clock_;
   Inbox& inbox_;
-  NewsSink& sink_;
+  UpdateSink& sink_;
   Progress& progress_;
   StatsRings& rings_;
   sched::Scheduler sched_;
@@ -108,7 +108,7 @@ class Engine {
   // Launched plans with unreported onboards, oldest first: the launch's error, or no value if the
   // runner will report them.
   std::deque<std::optional<Status>> onboards_;
-  std::vector<EngineUpdate> news_;  // of this turn, not yet posted
+  std::vector<EngineUpdate> updates_;  // of this turn, not yet posted
   // Memory that every turn uses again.
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;

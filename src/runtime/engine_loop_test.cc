@@ -101,7 +101,7 @@ TEST(EngineLoop, ADeadlineEndsItsRequestAlone) {
     const EngineLoop::Received& late = loop.received[1];
     EXPECT_EQ(late.reason, FinishReason::kTimedOut);
     EXPECT_EQ(late.time - begin, (7 + (depth - 1)) * ScriptedRunner::kStepTime)
-        << "update come at the end of a turn";
+        << "updates come at the end of a turn";
     EXPECT_THAT(late.tokens, SizeIs(7)) << "depth " << depth;
     EXPECT_EQ(loop.received[2].tokens, loop_alone(2));
     EXPECT_EQ(loop.progress.stats().num_timed_out, 1);

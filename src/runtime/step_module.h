@@ -12,7 +12,7 @@
 #include "exec/step_message.h"
 #include "nereid/stats.h"
 #include "runtime/requests/inbox.h"
-#include "runtime/sequence_news.h"
+#include "runtime/engine_update.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {
@@ -38,7 +38,7 @@ struct FinishedStep {
   Time launched, finished;
   bool failed = false;  // its rows' sequences have ended
   const sched::Scheduler& scheduler;
-  std::span<EngineUpdate> update;  // that it gave
+  std::span<EngineUpdate> updates;  // that it gave
 };
 
 // A module has the hooks that its feature needs, and keeps data of sequences between open() and

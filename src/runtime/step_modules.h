@@ -26,7 +26,7 @@ struct StepModuleOptions {
 };
 
 // All modules, in the order of their calls. References must outlive them. `scored(id)` is called on
-// another thread when the scores of a prompt are made that update have brought.
+// another thread when the scores of a prompt are made that updates have brought.
 StepModules make_step_modules(const StepModuleOptions& options, const exec::Runner& runner,
                               Inbox& inbox, const Progress& progress, StatsRings& rings,
                               std::function<void(RequestId)> scored);

@@ -39,10 +39,10 @@ void mark_scheduled(const sched::StepPlan& plan, std::vector<RequestStats>& requ
       found->second->scheduled = true;
 }
 
-void take_news(std::span<const EngineUpdate> update, std::vector<RequestStats>& requests) {
+void record_updates(std::span<const EngineUpdate> updates, std::vector<RequestStats>& requests) {
   absl::flat_hash_map<RequestId, RequestStats*> by_id;
   for (RequestStats& r : requests) by_id.emplace(r.id, &r);
-  for (const EngineUpdate& n : update) {
+  for (const EngineUpdate& n : updates) {
     const auto found = by_id.find(n.row.id);
     if (found == by_id.end()) continue;
     RequestStats& r = *found->second;
@@ -93,7 +93,7 @@ void StepRecorder::finished(const FinishedStep& step) {
   const int64_t ended = num_ended(step.scheduler.stats());
   stats.num_completed_requests = static_cast<int32_t>(ended - std::exchange(num_ended_, ended));
   if (rings_.requests.enabled()) {
-    take_news(step.update, open.requests);
+    record_updates(step.updates, open.requests);
     rings_.requests.push({.iter = stats.iter, .requests = std::move(open.requests)});
   }
   if (rings_.iterations.enabled()) push_iteration(std::move(stats), step);
@@ -119,7 +119,7 @@ void StepRecorder::push_iteration(IterationStats stats, const FinishedStep& step
   if (const auto looked_up = s.blocks_reused + s.blocks_missed; looked_up > 0)
     stats.kv_cache_hit_rate = static_cast<double>(s.blocks_reused) / static_cast<double>(looked_up);
   int64_t num_drew = 0, num_tokens = 0;
-  for (const EngineUpdate& n : step.update) {
+  for (const EngineUpdate& n : step.updates) {
     if (n.row.tokens.empty()) continue;
     ++num_drew;
     num_tokens += static_cast<int64_t>(n.row.tokens.size());

@@ -19,7 +19,7 @@ PoolConfig pool_config(const Limits& limits) {
           .event_buffer_size = limits.event_buffer_size};
 }
 
-std::vector<BeamUpdate> beam_news(std::vector<Hypothesis> hypotheses, bool log_probs) {
+std::vector<BeamUpdate> beam_updates(std::vector<Hypothesis> hypotheses, bool log_probs) {
   std::vector<BeamUpdate> all;
   for (Hypothesis& h : hypotheses) {
     BeamUpdate& update = all.emplace_back();
@@ -284,7 +284,7 @@ void Scheduler::advance_beams(Sequence& sequence, SequenceUpdate& update) {
   if (beams.done || sequence.spec_.streams_beams) {
     const int32_t count = sequence.sampling().num_return_sequences.value_or(rules.width);
     update.beams =
-        beam_news(best_hypotheses(rules, beams, count), sequence.spec_.output.return_log_probs);
+        beam_updates(best_hypotheses(rules, beams, count), sequence.spec_.output.return_log_probs);
   }
   if (!beams.done) return branch(sequence, num_old);
   for (const BeamUpdate& beam : update.beams)

@@ -58,7 +58,7 @@ void OutputLogits::add_drawn(const LandedRow& completed, EngineUpdate& update) c
 
 // Tokens that were drawn and not kept have none.
 void OutputLogits::finished(const FinishedStep& step) {
-  for (EngineUpdate& update : step.update)
+  for (EngineUpdate& update : step.updates)
     if (!update.generation_logits.empty())
       update.generation_logits.resize(update.row.tokens.size() * vocab_);
 }

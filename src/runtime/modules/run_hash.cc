@@ -21,7 +21,7 @@ class RunHash : public StepModule {
   // Updates come in the order of rows, and have the drawn tokens that were kept.
   void finished(const FinishedStep& step) override {
     auto row = rows_.begin();
-    for (const EngineUpdate& update : step.update) {
+    for (const EngineUpdate& update : step.updates) {
       if (update.row.tokens.empty()) continue;
       while (row != rows_.end() && row->id != update.row.id) ++row;
       if (row == rows_.end()) break;  // a sequence without a row in this step

@@ -87,8 +87,8 @@ void Outbox::run() {
         continue;
       }
       auto& batch = std::get<UpdateBatch>(item);
-      for (EngineUpdate& update : batch.update) deliver(update, batch.time);
-      keep_list(std::move(batch.update));
+      for (EngineUpdate& update : batch.updates) deliver(update, batch.time);
+      keep_list(std::move(batch.updates));
     }
     items.clear();
   }

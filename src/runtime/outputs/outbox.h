@@ -16,7 +16,7 @@
 #include "nereid/executor.h"
 #include "runtime/progress.h"
 #include "runtime/requests/inbox.h"
-#include "runtime/sequence_news.h"
+#include "runtime/engine_update.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::runtime {
@@ -39,7 +39,7 @@ struct Subscription {
   int64_t logits_bytes = 0;  // bound of the responses' logits together
 };
 
-class Outbox : public NewsSink {
+class Outbox : public UpdateSink {
  public:
   // `tokenizer` may be null if no subscription has stop strings. `inbox` receives StopStringFound,
   // and Cancel for requests that end with one of their sequences. References must outlive it.

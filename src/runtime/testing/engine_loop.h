@@ -117,7 +117,7 @@ class ScriptedRunner : public exec::Runner {
   std::vector<Area> areas_;
 };
 
-class EngineLoop : public NewsSink {
+class EngineLoop : public UpdateSink {
  public:
   struct Received {
     std::vector<TokenId> tokens;
@@ -180,7 +180,7 @@ class EngineLoop : public NewsSink {
   }
 
   void post(UpdateBatch batch) override {
-    for (const EngineUpdate& update : batch.update) {
+    for (const EngineUpdate& update : batch.updates) {
       Received& to = received[update.row.id];
       EXPECT_FALSE(to.finished) << "update behind the last";
       to.tokens.insert(to.tokens.end(), update.row.tokens.begin(), update.row.tokens.end());

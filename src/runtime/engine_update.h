@@ -11,7 +11,7 @@ namespace nereid::runtime {
 
 struct PromptScores;
 
-// Update of one sequence.
+// What a step, or the end, brought to one sequence.
 struct EngineUpdate {
   sched::SequenceUpdate row;
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
@@ -25,13 +25,13 @@ struct EngineUpdate {
 // Updates of one turn of the engine loop, in the order of events.
 struct UpdateBatch {
   Time time;  // when the host learned the tokens
-  std::vector<EngineUpdate> update;
+  std::vector<EngineUpdate> updates;
 };
 
-// Where the engine's update go. Called on the engine's thread.
-class NewsSink {
+// Takes the engine's updates. Called on the engine's thread.
+class UpdateSink {
  public:
-  virtual ~NewsSink() = default;
+  virtual ~UpdateSink() = default;
 
   virtual void post(UpdateBatch batch) = 0;
 
