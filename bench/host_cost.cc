@@ -98,7 +98,7 @@ class Host {
     const double drawn = cpu_seconds();
     runtime::UpdateBatch batch = commit(plan);
     const double committed = cpu_seconds();
-    const auto expected = num_called_.load() + static_cast<int64_t>(batch.update.size());
+    const auto expected = num_called_.load() + static_cast<int64_t>(batch.updates.size());
     const double outbox_before = outbox_seconds();
     const double ready = cpu_seconds();
     outbox_->post(std::move(batch));
@@ -209,7 +209,7 @@ class Host {
     for (size_t i = 0; i < results.size(); ++i) {
       sched::SequenceUpdate update =
           scheduler_.commit(plan.rows[i], sampler_->drawn(plan.rows[i], results[i]));
-      if (!update.empty()) batch.update.push_back({.row = std::move(update)});
+      if (!update.empty()) batch.updates.push_back({.row = std::move(update)});
     }
     return batch;
   }

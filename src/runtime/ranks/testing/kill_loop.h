@@ -16,6 +16,8 @@
 
 namespace nereid::runtime {
 
+// Children that execute their program. Before that a child shares this process's memory, and a
+// thread of this process waits for it in the kernel: one that is suspended there suspends both.
 inline std::vector<pid_t> child_processes() {
   std::vector<pid_t> all;
   std::error_code error;
@@ -27,7 +29,7 @@ inline std::vector<pid_t> child_processes() {
     const std::string text(bytes, std::fread(bytes, 1, sizeof(bytes), file));
     std::fclose(file);
     const size_t name_end = text.rfind(") ");
-    if (name_end == std::string::npos) continue;
+    if (name_end == std::string::npos || text.find("(fake_rank") == std::string::npos) continue;
     // "1234 (name) S PARENT ..."; Z: it has ended already.
     if (text[name_end + 2] != 'Z' && std::atoi(text.c_str() + name_end + 4) == ::getpid())
       all.push_back(std::atoi(text.c_str()));
