@@ -176,6 +176,10 @@ std::string_view long_number(const json::value& value) {
   return object->begin()->value().get_string();
 }
 
+bool is_exact_object(const json::value& value) {
+  return value.is_object() && long_number(value).empty();
+}
+
 void round_long_numbers(json::value& value, std::span<const std::string_view> kept) {
   if (json::array* array = value.if_array()) {
     for (json::value& item : *array) round_long_numbers(item);

@@ -48,6 +48,52 @@ constexpr char kMessages[] = R"("messages": [{"role": "user", "content": "hi"}])
 
 std::string body_of(std::string_view more) { return fmt::format("{{{}{}}}", kMessages, more); }
 
+// A number that no int64 or double holds is an object while a body is read.
+TEST_F(TranslatedTest, LongNumbersAreNoObjects) {
+  const std::vector<std::string> messages = {
+      R"("messages": N)", R"("messages": [N])", R"("messages": [{"role": "user", "content": N}])",
+      R"("messages": [{"role": "user", "content": "a"}], "tools": N)",
+      R"("messages": [{"role": "user", "content": "a"}], "tools": [N])"};
+  const std::vector<std::string> input = {R"("input": N)", R"("input": [N])",
+                                          R"("input": "a", "tools": [N])"};
+  const std::vector<std::string> prompt = {R"("prompt": N)"};
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"/v1/chat/completions", messages},
+      {"/v1/messages", messages},
+      {"/v1/messages/count_tokens", messages},
+      {"/api/chat", messages},
+      {"/v1/responses", input},
+      {"/v1/responses/input_tokens", input},
+      {"/v1/completions", prompt},
+      {"/api/generate", prompt},
+  };
+  for (const auto& [path, members] : cases) {
+    std::vector<std::string> bodies = {"N", "[N]"};
+    for (const std::string& member : members)
+      bodies.push_back(R"({"model": "org/tiny", "max_tokens": 2, )" + member + "}");
+    for (std::string body : bodies) {
+      for (size_t at = 0; (at = body.find('N', at)) != body.npos;)
+        body.replace(at, 1, "18446744073709551616");
+      const Reply reply = post(path, body);
+      EXPECT_GE(reply.status, 400) << path << " " << body << " " << reply.body;
+      EXPECT_LT(reply.status, 500) << path << " " << body << " " << reply.body;
+    }
+  }
+  // Neither are the input of a former call, and the schema of a tool.
+  constexpr const char* kUse =
+      R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use",
+          "id": "t", "name": "f", "input": 18446744073709551616}]}])";
+  EXPECT_THAT(post("/v1/messages", fmt::format(R"({{"model": "org/tiny", "max_tokens": 2,
+                                                 "messages": {}}})",
+                                               kUse))
+                  .body,
+              HasSubstr("input: expected an object"));
+  EXPECT_THAT(post("/v1/messages", body_of(R"(, "max_tokens": 2, "tools": [{"name": "f",
+                                             "input_schema": 18446744073709551616}])"))
+                  .body,
+              HasSubstr("input_schema: expected an object"));
+}
+
 TEST_F(TranslatedTest, TokensOfMessagesAreCounted) {
   const std::string tools = R"(, "tools": [{"name": "f", "input_schema": {"type": "object"}}])";
   for (const std::string& more : {std::string(), tools, std::string(R"(, "system": "be kind")")}) {

@@ -11,8 +11,8 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "nereid/stats.h"
-#include "runtime/requests/inbox.h"
 #include "runtime/engine_update.h"
+#include "runtime/requests/inbox.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {

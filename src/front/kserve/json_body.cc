@@ -68,27 +68,4 @@ StatusOr<std::optional<uint64_t>> uint_member(const json::value& value, std::str
   return wrong_member(key, "an integer >= 0", *m);
 }
 
-StatusOr<std::string> decode_base64(std::string_view text) {
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string out;
-  out.reserve(text.size() / 4 * 3 + 2);
-  uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char c : text) {
-    int value = -1;
-    if (c >= 'A' && c <= 'Z') value = c - 'A';
-    if (c >= 'a' && c <= 'z') value = c - 'a' + 26;
-    if (c >= '0' && c <= '9') value = c - '0' + 52;
-    if (c == '+' || c == '-') value = 62;
-    if (c == '/' || c == '_') value = 63;
-    if (value < 0) return invalid_argument("not base64");
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    out += static_cast<char>(bits >> num_bits & 0xff);
-  }
-  return out;
-}
-
 }  // namespace nereid::front

@@ -32,7 +32,4 @@ StatusOr<std::optional<uint64_t>> uint_member(const json::value& value, std::str
 // "Unable to parse '<key>': expected <wanted>, got a string".
 Status wrong_member(std::string_view key, std::string_view wanted, const json::value& value);
 
-// Decodes standard base64, padding optional; InvalidArgument when `text` is not base64.
-StatusOr<std::string> decode_base64(std::string_view text);
-
 }  // namespace nereid::front

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/base64.h"
 #include "front/bridge/model_info.h"
 #include "front/kserve/extensions.h"
 #include "front/kserve/json_body.h"

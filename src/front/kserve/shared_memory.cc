@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "front/kserve/extensions.h"
 #include "front/kserve/json_body.h"
 #include "front/kserve/routes.h"

@@ -402,7 +402,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       body.expect(num_entries(from.log_probs) * kLogProbBytes);
       json::object answer_message = {{"role", "assistant"},
                                      {"content", request_.echo + from.content}};
-      if (reasoning_format() && request_.include_reasoning) {
+      if ((reasoning_format() || !from.reasoning.empty()) && request_.include_reasoning) {
         const json::value text =
             from.reasoning.empty() ? json::value(nullptr) : json::value(from.reasoning);
         answer_message["reasoning_content"] = text;

@@ -25,7 +25,7 @@ unsigned kind_of(const json::value& value) {
   if (value.is_bool()) return kBool;
   if (value.is_string()) return kText;
   if (value.is_array()) return kList;
-  return value.is_object() && long_number(value).empty() ? kObject : kNumber;
+  return is_exact_object(value) ? kObject : kNumber;
 }
 
 unsigned kind_of_json(std::string_view json) {

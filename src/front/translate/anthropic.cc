@@ -55,7 +55,8 @@ std::optional<Fault> read_tool(const json::object& tool, const std::string& wher
   const std::string name = text_member(tool, "name");
   if (name.empty()) return Fault{where + ".name: expected a string that is not empty"};
   const json::value* const schema = tool.if_contains("input_schema");
-  if (!schema || !schema->is_object()) return Fault{where + ".input_schema: expected an object"};
+  if (!schema || !is_exact_object(*schema))
+    return Fault{where + ".input_schema: expected an object"};
   json::object function = {
       {"name", name}, {"description", text_member(tool, "description")}, {"parameters", *schema}};
   if (const json::value* strict = present(tool, "strict")) function["strict"] = *strict;
@@ -268,7 +269,7 @@ int64_t completion_tokens(const json::object& chat) {
 json::value tool_use(const json::object& call) {
   const json::object& function = object_member(call, "function");
   StatusOr<json::value> input = parse_json_exact(text_member(function, "arguments"), 128);
-  if (!input.ok() || !input->is_object()) return nullptr;
+  if (!input.ok() || !is_exact_object(*input)) return nullptr;
   return json::object{{"type", "tool_use"},
                       {"id", text_member(call, "id")},
                       {"name", text_member(function, "name")},

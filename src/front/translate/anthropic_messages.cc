@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/blanks.h"
+#include "base/json_exact.h"
 #include "front/http/json_text.h"
 
 namespace nereid::front {
@@ -230,7 +231,7 @@ class MessageReader {
         return Fault{fmt::format("{}.{}: expected a string that is not empty", where, key)};
     const json::value* const input = use.if_contains("input");
     const bool is_there = input && !input->is_null();
-    if (is_there && !input->is_object()) return Fault{where + ".input: expected an object"};
+    if (is_there && !is_exact_object(*input)) return Fault{where + ".input: expected an object"};
     calls_.push_back(json::object{
         {"id", text_member(use, "id")},
         {"type", "function"},

@@ -104,7 +104,7 @@ class OllamaTranslation final : public Translation {
     for (const json::value& call : array_member(from, "tool_calls")) {
       const json::object& function = object_member(object_or_empty(call), "function");
       StatusOr<json::value> arguments = parse_json_exact(text_member(function, "arguments"), 128);
-      if (!arguments.ok() || !arguments->is_object()) continue;
+      if (!arguments.ok() || !is_exact_object(*arguments)) continue;
       out.push_back(json::object{{"function", json::object{{"name", text_member(function, "name")},
                                                            {"arguments", *std::move(arguments)}}}});
     }

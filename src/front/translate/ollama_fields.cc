@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "base/json_exact.h"
+
 namespace nereid::front {
 namespace {
 
@@ -106,7 +108,7 @@ std::optional<Fault> check_call(const json::value& call, const std::string& wher
   if (text_member(function, "name").empty())
     return Fault{where + ".function.name: expected a string that is not empty"};
   const json::value* const arguments = function.if_contains("arguments");
-  if (arguments && !arguments->is_null() && !arguments->is_object())
+  if (arguments && !arguments->is_null() && !is_exact_object(*arguments))
     return Fault{where + ".function.arguments: expected an object"};
   return std::nullopt;
 }

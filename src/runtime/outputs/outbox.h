@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/queue.h"
 #include "nereid/executor.h"
+#include "runtime/engine_update.h"
 #include "runtime/progress.h"
 #include "runtime/requests/inbox.h"
-#include "runtime/engine_update.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::runtime {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
+#include "base/base64.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text {
@@ -20,14 +20,6 @@ uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 
 }  // namespace
-
-StatusOr<std::string> decode_base64(std::string_view text) {
-  std::string bytes;
-  if (text.size() % 4 != 0 || !absl::Base64Unescape({text.data(), text.size()}, &bytes)) {
-    return invalid_argument("{} bytes of text are not base64", text.size());
-  }
-  return bytes;
-}
 
 StatusOr<Charsmap> Charsmap::parse(std::string_view blob) {
   Charsmap map;

@@ -38,7 +38,4 @@ class Charsmap {
   std::string strings_;
 };
 
-// Decodes standard base64 with padding; InvalidArgument otherwise.
-StatusOr<std::string> decode_base64(std::string_view text);
-
 }  // namespace nereid::text

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <iterator>
 
+#include "base/base64.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/pattern.h"
 #include "text/tokenizer/tokenizer_parts.h"
 #include "text/tokenizer/word_patterns.h"

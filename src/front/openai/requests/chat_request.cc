@@ -68,7 +68,7 @@ json::value template_tool_call(const json::value& call) {
     StatusOr<json::value> parsed = parse_json_exact(text, 100);
     if (text.empty())
       arguments = json::object();
-    else if (parsed.ok() && (parsed->is_object() || parsed->is_null()))
+    else if (parsed.ok() && (is_exact_object(*parsed) || parsed->is_null()))
       arguments = *std::move(parsed);
   }
   if (arguments.is_null()) arguments = json::object();

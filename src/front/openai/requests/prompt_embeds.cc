@@ -2,7 +2,7 @@
 // base64, each replacing a prompt's tokens.
 #include <span>
 
-#include "absl/strings/escaping.h"
+#include "base/base64.h"
 #include "front/openai/requests/request_fields.h"
 #include "front/protection/budget_memory.h"
 #include "io/numbers.h"
@@ -19,9 +19,7 @@ void reserve(BudgetShare& share, size_t num_bytes) {
 StatusOr<PromptRowsPtr> rows_of_text(const json::string& base64) {
   PromptRows rows{.width = 0, .values = {}, .held = BudgetMemory::share_beside(base64.storage())};
   reserve(rows.held, base64.size() / 4 * 3);
-  std::string file;
-  if (!absl::Base64Unescape({base64.data(), base64.size()}, &file))
-    return invalid_argument("is not base64");
+  ASSIGN_OR_RETURN(const std::string file, decode_base64(base64));
   ASSIGN_OR_RETURN(const auto tensors, io::parse_torch_file(std::as_bytes(std::span(file))));
   if (tensors.size() != 1) return invalid_argument("{} tensors, expected one", tensors.size());
   const io::StoredTensor& tensor = tensors[0];

@@ -175,12 +175,13 @@ std::variant<json::object, ApiError> parse_body(std::string_view body, json::sto
                     fmt::format("the request body is not valid JSON: {}", message(root.status())),
                     "", "invalid_json"};
   }
+  // A body that is a long number is no object any more.
+  if (!exact.empty()) round_long_numbers(*root, exact);
   if (!root->is_object()) {
     return ApiError{
         400, fmt::format("the request body must be a JSON object, got {}", json_kind_name(*root)),
         "", "invalid_type"};
   }
-  if (!exact.empty()) round_long_numbers(*root, exact);
   if (const auto key = duplicate_key(body)) {
     return ApiError{400, fmt::format("the request body has the member '{}' twice", *key), *key,
                     "duplicate_member"};

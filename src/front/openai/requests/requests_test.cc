@@ -83,7 +83,7 @@ TEST(CompletionRequest, FaultsOfPromptEmbedsAreNamed) {
   const std::pair<std::string, std::string> cases[] = {
       {fault("5"), "'prompt_embeds': expected a tensor of torch.save in base64"},
       {fault("[1]"), "'prompt_embeds': expected a tensor of torch.save in base64"},
-      {fault(R"("???")"), "'prompt_embeds': is not base64"},
+      {fault(R"("???")"), "'prompt_embeds': 3 bytes of text are not base64"},
       {fault(R"("AAAA")"), "'prompt_embeds': is not a zip archive"},
       {fault('"' + embeds({0, 3}) + '"'), "'prompt_embeds': the shape [0, 3] is not"},
       {fault('"' + embeds({2, 3, 1}) + '"'), "'prompt_embeds': the shape [2, 3, 1] is not"},

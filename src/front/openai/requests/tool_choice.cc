@@ -150,8 +150,7 @@ void read_tools(Fields& fields, ChatRequest& out) {
                          "expected objects {\"type\": \"function\", \"function\": {\"name\": ..}}",
                          "invalid_type");
     const json::value* const parameters = function->if_contains("parameters");
-    if (parameters && !parameters->is_null() &&
-        (!parameters->is_object() || !long_number(*parameters).empty()))
+    if (parameters && !parameters->is_null() && !is_exact_object(*parameters))
       return fields.fail("tools", "a function's parameters: expected an object", "invalid_type");
     const json::value* const strict = function->if_contains("strict");
     if (strict && !strict->is_bool() && !strict->is_null())
