@@ -168,6 +168,7 @@ struct RankStats {
   int64_t num_steps = 0;
   // Time of its steps in the exchange with other ranks; on GPUs the time of enqueuing it.
   double exchange_seconds = 0;
+  std::string gpu_uuid;  // "GPU-..." or "MIG-..."; "" on CPUs
 };
 
 // The iteration statistics as JSON in TensorRT-LLM's form and order; fields that do not apply are

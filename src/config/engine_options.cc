@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/gpus.h"
 #include "config/engine_option_groups.h"
 
 namespace nereid::config {
@@ -15,8 +16,9 @@ constexpr const char* kWeightTypes = "auto|bf16|int8|int4|w8a8|fp8";
 std::string device_problem(const std::string& name) {
   const bool is_gpu = name.starts_with("cuda:") && name.size() > 5 &&
                       name.find_first_not_of("0123456789", 5) == name.npos;
-  if (name == "auto" || name == "cpu" || is_gpu) return "";
-  return fmt::format("'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
+  if (name == "auto" || name == "cpu" || is_gpu || is_gpu_uuid(name)) return "";
+  return fmt::format(
+      "'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU), the UUID of a GPU", name);
 }
 
 std::string ranks_problem(const std::string& text) {
@@ -50,7 +52,8 @@ void add_ranks(Options& options, ExecutorConfig& c) {
         .parameter = "expert_parallel"},
        {.name = "devices",
         .field = field(c.devices),
-        .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2; cpu = all on this CPU",
+        .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2, or UUIDs of GPUs (GPU-...); "
+                "cpu = all on this CPU",
         .flag = "--devices",
         .parameter = "devices",
         .default_text = "`device` and the GPUs after it"},
@@ -71,8 +74,8 @@ void add_machine(Options& options, ExecutorConfig& c) {
       options, "Device and memory",
       {{.name = "device",
         .field = field(c.device),
-        .help =
-            "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | cuda:N",
+        .help = "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | "
+                "cuda:N | the UUID of a GPU or a MIG slice (GPU-..., MIG-...), or its beginning",
         .flag = "--device",
         .parameter = "device",
         .problem = device_problem},

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/gpus.h"
 #include "base/log.h"
 #include "convert/engine_dir.h"
 #include "exec/rank_group.h"
@@ -35,12 +36,14 @@ std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::pat
 }
 
 void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
-  const std::string kernels =
-      device.kind == DeviceKind::kCpu
-          ? fmt::format("{} threads, {} kernels", device.num_units, name_of(device.isa))
-          : fmt::format("sm{} kernels", device.sm);
-  log_info("model {} ({}) on {}: {}, {}", facts.name, facts.architecture, device.id(), device.name,
-           kernels);
+  std::string id = device.id();
+  std::string kernels =
+      fmt::format("{} threads, {} kernels", device.num_units, name_of(device.isa));
+  if (device.kind == DeviceKind::kCuda) {
+    if (const std::string uuid = gpu_uuid(device.index); !uuid.empty()) id += " (" + uuid + ")";
+    kernels = fmt::format("sm{} kernels", device.sm);
+  }
+  log_info("model {} ({}) on {}: {}, {}", facts.name, facts.architecture, id, device.name, kernels);
 }
 
 Status load_adapters(const std::filesystem::path& engine, std::vector<io::AdapterModule> modules,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/gpus.h"
 #include "base/log.h"
 #include "comm/thread_group.h"
 #include "convert/compile.h"
@@ -32,7 +33,8 @@ Status add_gpus(std::string_view part, std::string_view list, std::vector<std::s
   const auto last = dash == part.npos ? first : read_number(part.substr(dash + 1));
   if (!first || !last || *last < *first || *last - *first >= io::kMaxRanks)
     return invalid_argument(
-        "devices: '{}' in '{}' is no GPU; allowed are cpu, and lists like cuda:0-3 or cuda:0,2",
+        "devices: '{}' in '{}' is no GPU; allowed are cpu, and lists like cuda:0-3, cuda:0,2 or "
+        "GPU-UUID,GPU-UUID",
         part, list);
   for (int32_t gpu = *first; gpu <= *last; ++gpu)
     devices.push_back(fmt::format("{}{}", kCudaPrefix, gpu));
@@ -103,12 +105,17 @@ StatusOr<std::vector<std::string>> read_devices(std::string_view list) {
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
     std::string_view part = list.substr(begin, end - begin);
+    begin = end + 1;
+    if (is_gpu_uuid(part)) {
+      devices.emplace_back(part);
+      continue;
+    }
     if (devices.empty() && !part.starts_with(kCudaPrefix))
-      return invalid_argument("devices: '{}' is neither cpu nor a list like cuda:0-3 or cuda:0,2",
-                              list);
+      return invalid_argument(
+          "devices: '{}' is neither cpu nor a list like cuda:0-3, cuda:0,2 or GPU-UUID,GPU-UUID",
+          list);
     if (part.starts_with(kCudaPrefix)) part.remove_prefix(kCudaPrefix.size());
     RETURN_IF_ERROR(add_gpus(part, list, devices));
-    begin = end + 1;
   }
   return devices;
 }
@@ -180,7 +187,7 @@ StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& 
 StatusOr<int32_t> fewest_tensor_ranks(const std::filesystem::path& model_dir,
                                       const ExecutorConfig& config, const io::Mapping& mapping) {
   std::string first = first_device(config);
-  if (first == "auto") {
+  if (first != "cpu" && !first.starts_with(kCudaPrefix)) {
     ASSIGN_OR_RETURN(const auto opened,
                      kernels::open_device(first, {.num_threads = 1, .isa = config.isa}));
     first = opened.device->info().id();

@@ -16,7 +16,8 @@
 
 namespace nereid::runtime {
 
-// Names of devices in a list: "cuda:0-2,4" or "cpu". InvalidArgument naming `devices`.
+// Names of devices in a list: "cuda:0-2,4", "cpu", or UUIDs of GPUs. InvalidArgument naming
+// `devices`.
 StatusOr<std::vector<std::string>> read_devices(std::string_view list);
 
 // Name of the first rank's device, as for kernels::open_device().
