@@ -20,6 +20,8 @@ TEST(Ranks, DevicesAreListedByNumbersAndRanges) {
   EXPECT_THAT(read_devices("cuda:0-2,5").value(),
               ElementsAre("cuda:0", "cuda:1", "cuda:2", "cuda:5"));
   EXPECT_THAT(read_devices("cuda:1,cuda:1").value(), ElementsAre("cuda:1", "cuda:1"));
+  EXPECT_THAT(read_devices("GPU-1f,MIG-2c,cuda:3").value(),
+              ElementsAre("GPU-1f", "MIG-2c", "cuda:3"));
   for (const char* bad : {"", "gpu", "cuda:", "cuda:x", "cuda:2-1", "cuda:0,", "cuda:0-99", "0-3"})
     EXPECT_THAT(read_devices(bad).status().ToString(), HasSubstr("devices: '")) << bad;
 }
