@@ -15,6 +15,8 @@ Status check_participants(const ExecutorConfig& c) {
   std::vector<int32_t> all;
   for (const std::string& list : instance_lists(c.participant_ids)) {
     ASSIGN_OR_RETURN(const std::vector<int32_t> ids, read_participants(list));
+    if (ids.empty())
+      return invalid_argument("participant_ids: '{}' has an empty list", c.participant_ids);
     all.insert(all.end(), ids.begin(), ids.end());
   }
   const bool is_orchestrator = c.process_mode == kOrchestrator;
@@ -34,7 +36,7 @@ Status check_participants(const ExecutorConfig& c) {
 
 std::vector<std::string> instance_lists(std::string_view text) {
   std::vector<std::string> lists;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
     const size_t end = std::min(text.find(';', begin), text.size());
     lists.emplace_back(text.substr(begin, end - begin));
     begin = end + 1;
