@@ -10,7 +10,7 @@ namespace nereid::config {
 namespace {
 
 constexpr double kMaxTokens = 1 << 30;
-constexpr int32_t kMaxRanks = 64;
+constexpr int32_t kMaxRanks = 64, kMaxInstances = 64;
 constexpr const char* kWeightTypes = "auto|bf16|int8|int4|w8a8|fp8";
 
 std::string device_problem(const std::string& name) {
@@ -53,7 +53,7 @@ void add_ranks(Options& options, ExecutorConfig& c) {
        {.name = "devices",
         .field = field(c.devices),
         .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2, or UUIDs of GPUs (GPU-...); "
-                "cpu = all on this CPU",
+                "cpu = all on this CPU; with several instances a list for each, cuda:0,1;cuda:2,3",
         .flag = "--devices",
         .parameter = "devices",
         .default_text = "`device` and the GPUs after it"},
@@ -67,6 +67,44 @@ void add_ranks(Options& options, ExecutorConfig& c) {
         .help = "ranks on CPUs are processes of their own, not threads",
         .flag = "--rank-processes",
         .parameter = "rank_processes"}});
+}
+
+void add_instances(Options& options, ExecutorConfig& c) {
+  add_group(
+      options, "Processes and instances",
+      {{.name = "process_mode",
+        .field = field(c.process_mode),
+        .help = "leader (the first rank, and on GPUs all ranks, are threads of this process) | "
+                "orchestrator (all ranks on CPUs, and a model with one rank on a GPU, are "
+                "processes of their own; this one only plans and answers)",
+        .words = "leader|orchestrator",
+        .flag = "--process-mode",
+        .parameter = "process_mode"},
+       {.name = "participant_ids",
+        .field = field(c.participant_ids),
+        .help = "of the processes that mpirun or srun has started, those of the ranks, in order: "
+                "1,2; with several instances a list for each: 1,2;3,4",
+        .flag = "--participant-ids",
+        .parameter = "participant_ids",
+        .default_text = "leader: all; orchestrator: processes are started"},
+       {.name = "num_instances",
+        .field = field(c.num_instances),
+        .help = "instances of the model, each with ranks, weights and KV cache of its own; a "
+                "request goes to the one that has its prefix and room; CPU threads and "
+                "`memory_bytes` are divided among them; 0 = one, or in config.pbtxt, with "
+                "`process_mode` orchestrator or several lists of devices or participants, the "
+                "count of instance_group",
+        .range = {0, kMaxInstances},
+        .flag = "--instances",
+        .parameter = "num_instances"},
+       {.name = "restart_failed",
+        .field = field(c.restart_failed),
+        .help = "an instance whose device or ranks have failed is opened again, after 1, 2, 4 ... "
+                "60 seconds (not one whose device hangs in this process): true | false | auto (as "
+                "true with `process_mode` orchestrator)",
+        .words = "auto|true|false",
+        .flag = "--restart-failed",
+        .parameter = "restart_failed"}});
 }
 
 void add_machine(Options& options, ExecutorConfig& c) {
@@ -353,6 +391,7 @@ Options engine_options(ExecutorConfig& c) {
   Options options;
   add_machine(options, c);
   add_ranks(options, c);
+  add_instances(options, c);
   add_model(options, c);
   add_limits(options, c);
   add_scheduling(options, c);

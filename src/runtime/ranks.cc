@@ -120,9 +120,25 @@ StatusOr<std::vector<std::string>> read_devices(std::string_view list) {
   return devices;
 }
 
+StatusOr<std::vector<int32_t>> read_participants(std::string_view list) {
+  std::vector<int32_t> ids;
+  for (size_t begin = 0; begin <= list.size() && !list.empty();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const auto id = read_number(list.substr(begin, end - begin));
+    if (!id)
+      return invalid_argument(
+          "participant_ids: '{}' is no list of process numbers like 1,2 (of several instances "
+          "1,2;3,4)",
+          list);
+    ids.push_back(*id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
 std::string first_device(const ExecutorConfig& config) {
   if (config.devices.empty()) return config.device;
-  const auto devices = read_devices(config.devices);
+  const auto devices = read_devices(config.devices.substr(0, config.devices.find(';')));
   return devices.ok() ? devices->front() : config.devices;
 }
 

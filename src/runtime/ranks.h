@@ -20,7 +20,10 @@ namespace nereid::runtime {
 // `devices`.
 StatusOr<std::vector<std::string>> read_devices(std::string_view list);
 
-// Name of the first rank's device, as for kernels::open_device().
+// Numbers of launched processes: "1,2". InvalidArgument naming `participant_ids`.
+StatusOr<std::vector<int32_t>> read_participants(std::string_view list);
+
+// Name of the first rank's device, as for kernels::open_device(); of the first instance.
 std::string first_device(const ExecutorConfig& config);
 
 // Mapping of the configuration's first rank. tensor_parallel auto: tp is 0. InvalidArgument naming

@@ -9,6 +9,25 @@
 
 namespace nereid::backend {
 
+namespace {
+
+// The sum over a model's instance groups, a group on GPUs having `count` instances on each.
+int64_t num_instances_of(const json::object& config) {
+  const auto* groups = config.if_contains("instance_group");
+  if (groups == nullptr) return 1;
+  int64_t sum = 0;
+  for (const auto& group : groups->as_array()) {
+    const auto* count = group.as_object().if_contains("count");
+    const auto* gpus = group.as_object().if_contains("gpus");
+    const size_t num_gpus = gpus == nullptr ? 0 : gpus->as_array().size();
+    sum += (count == nullptr ? 1 : count->to_number<int64_t>()) *
+           static_cast<int64_t>(std::max<size_t>(num_gpus, 1));
+  }
+  return std::max<int64_t>(sum, 1);
+}
+
+}  // namespace
+
 StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
   ModelSettings settings;
   const char* text = nullptr;
@@ -32,6 +51,7 @@ StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
   if (const auto* parameters = root.if_contains("parameters"); parameters != nullptr) {
     settings.parameters_ = parameters->as_object();
   }
+  settings.num_instances = num_instances_of(root);
   if (const auto* policy = root.if_contains("model_transaction_policy"); policy != nullptr) {
     settings.decoupled = policy->as_object().at("decoupled").as_bool();
   }

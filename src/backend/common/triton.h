@@ -220,6 +220,7 @@ class ModelSettings {
   int64_t version = 1;
   std::string dir;  // the model's folder
   bool decoupled = false;
+  int64_t num_instances = 1;  // of all instance groups
   struct OutputSpec {
     std::string name;
     TRITONSERVER_DataType datatype;
