@@ -31,8 +31,8 @@ struct Driver {
   // False: a function is missing.
   bool find(void* handle) {
     const auto get = [&](const char* symbol, auto& function) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
-          dlsym(handle, symbol));
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
       return function != nullptr;
     };
     get("cuGetErrorName", error_name);

@@ -86,8 +86,8 @@ TEST(Open, AutoIsTheCpuWhereNoGpuCanBeUsed) {
 
 TEST(Open, GpusHaveUuids) {
   const FakeGpus fake;
-  setenv("NEREID_CUDA_LIBRARY",
-         (build_dir() + "/test_plugins/libnereid_hanging_plugin.so").c_str(), 1);  // has one GPU
+  setenv("NEREID_CUDA_LIBRARY", (build_dir() + "/test_plugins/libnereid_hanging_plugin.so").c_str(),
+         1);  // has one GPU
   EXPECT_TRUE(open_device(kFakeH200).ok());
   EXPECT_TRUE(open_device("GPU-0a").ok());
   EXPECT_THAT(error_of(open_device(kFakeA10)), HasSubstr("device 'cuda:1' does not exist"));

@@ -234,8 +234,8 @@ class ExecutorImpl : public Executor {
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;
     for (const exec::RankFigures& rank : model_.runner->ranks())
-      all.push_back({rank.rank, rank.device, rank.num_steps, rank.exchange_seconds,
-                     uuid_of(rank.device)});
+      all.push_back(
+          {rank.rank, rank.device, rank.num_steps, rank.exchange_seconds, uuid_of(rank.device)});
     return all;
   }
 

@@ -6,19 +6,13 @@
 #include <limits>
 
 #include "backend/common/check_parameters.h"
+#include "backend/executor_config/executor_config.h"
 #include "base/clock.h"
 #include "base/contained.h"
 #include "runtime/engine_limits.h"
 
 namespace nereid::backend {
 namespace {
-
-StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
-  for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
-    if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
-  }
-  return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
-}
 
 // The number of sequences of max_sequence_length whose keys and values the cache holds at once.
 int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_length) {
@@ -136,8 +130,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
     }
     *period = std::chrono::milliseconds(ms);
   }
-  m->instance_metrics_ =
-      std::make_unique<InstanceMetrics>(m->settings_.name, m->settings_.version);
+  m->instance_metrics_ = std::make_unique<InstanceMetrics>(m->settings_.name, m->settings_.version);
   m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static,
                                                m->executor_->stats().proposer);
   m->publish({}, false);

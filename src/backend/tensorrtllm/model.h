@@ -21,12 +21,6 @@
 
 namespace nereid::backend {
 
-// Whether gpt_model_type is "V1": static batching.
-bool is_v1(const ModelSettings& settings);
-
-// Executor options from the model's parameters; errors name the parameter.
-StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
-
 class TensorrtLlmModel {
  public:
   static constexpr uint64_t kQuickBytes = 64 << 10;  // inputs are copied and checked

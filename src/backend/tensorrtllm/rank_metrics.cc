@@ -6,9 +6,9 @@ namespace nereid::backend {
 void RankMetrics::publish(std::span<const RankStats> ranks) {
   for (size_t i = last_.size(); i < ranks.size(); ++i) {
     MetricLabels labels = {{"model", model_},
-                                 {"version", std::to_string(version_)},
-                                 {"rank", std::to_string(ranks[i].rank)},
-                                 {"device", ranks[i].device}};
+                           {"version", std::to_string(version_)},
+                           {"rank", std::to_string(ranks[i].rank)},
+                           {"device", ranks[i].device}};
     if (!ranks[i].gpu_uuid.empty()) labels.push_back({"gpu_uuid", ranks[i].gpu_uuid});
     set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_rank_steps_total",
              "Steps that the rank has executed", labels);

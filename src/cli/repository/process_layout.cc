@@ -50,8 +50,7 @@ Status open_instance(const ExecutorConfig& config, const io::Mapping& mapping,
   return ok();
 }
 
-Status describe(const std::filesystem::path& model_dir, ExecutorConfig& config,
-                std::string& text) {
+Status describe(const std::filesystem::path& model_dir, ExecutorConfig& config, std::string& text) {
   RETURN_IF_ERROR(runtime::apply_engine_limits(model_dir, config).status());
   RETURN_IF_ERROR(runtime::check_config(config));
   ASSIGN_OR_RETURN(const io::Mapping mapping, runtime::mapping_of(model_dir, config));

@@ -58,14 +58,10 @@ class Instances : public testing::Test {
       return nullptr;
     };
   }
-  ~Instances() override {
-    probe() = {};
-  }
+  ~Instances() override { probe() = {}; }
 
   // Two GPUs, of compute capability 9.0 and 8.6.
-  void add_gpus() {
-    gpus_.emplace();
-  }
+  void add_gpus() { gpus_.emplace(); }
 
   // Descriptions of the instances of a model with these groups, or the error.
   std::vector<std::string> made(const std::string& groups) {

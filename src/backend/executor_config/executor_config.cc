@@ -1,4 +1,5 @@
-// Model parameters to executor options.
+#include "backend/executor_config/executor_config.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -6,7 +7,6 @@
 
 #include "backend/common/check_parameters.h"
 #include "backend/parameters/lora_modules.h"
-#include "backend/tensorrtllm/model.h"
 #include "config/engine_options.h"
 #include "runtime/instances/instance_configs.h"
 #include "runtime/ranks.h"
@@ -149,10 +149,23 @@ Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config)
   return ok();
 }
 
+// The GPUs of instance_group, for the ranks in order. 0, 1, ...: those that device auto may take,
+// and what the core fills in for a model that names none.
+void read_group_gpus(const ModelSettings& settings, ExecutorConfig& config) {
+  bool is_usual = true;
+  for (size_t i = 0; i < settings.gpus.size(); ++i)
+    is_usual = is_usual && settings.gpus[i] == static_cast<int64_t>(i);
+  if (!is_usual) config.devices = fmt::format("cuda:{}", fmt::join(settings.gpus, ","));
+}
+
 // Lists of GPUs of the ranks, in order, for each instance: "0,1;2,3".
 Status read_gpu_ids(const ModelSettings& settings, ExecutorConfig& config) {
   const auto ids = settings.parameter("gpu_device_ids");
-  if (!ids || settings.parameter("device") || settings.parameter("devices")) return ok();
+  if (settings.parameter("device") || settings.parameter("devices")) return ok();
+  if (!ids) {
+    read_group_gpus(settings, config);
+    return ok();
+  }
   // tensor_parallel auto: as many as there are.
   const auto mapping = runtime::read_mapping(config);
   const bool is_given = mapping.ok() && mapping->tp > 0;
@@ -214,7 +227,8 @@ void read_instances(const ModelSettings& settings, ExecutorConfig& config) {
   const bool has_lists = config.devices.find(';') != std::string::npos ||
                          config.participant_ids.find(';') != std::string::npos;
   if (has_lists || config.process_mode == "orchestrator")
-    config.num_instances = static_cast<int32_t>(std::min<int64_t>(settings.num_instances, INT32_MAX));
+    config.num_instances =
+        static_cast<int32_t>(std::min<int64_t>(settings.num_instances, INT32_MAX));
 }
 
 }  // namespace
@@ -222,6 +236,13 @@ void read_instances(const ModelSettings& settings, ExecutorConfig& config) {
 bool is_v1(const ModelSettings& settings) {
   const auto type = settings.parameter("gpt_model_type");
   return type && (*type == "V1" || *type == "v1");
+}
+
+StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
+  for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
+    if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
+  }
+  return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
 }
 
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
