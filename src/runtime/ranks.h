@@ -16,8 +16,7 @@
 
 namespace nereid::runtime {
 
-// Names of devices in a list: "cuda:0-2,4", "cpu", or UUIDs of GPUs. InvalidArgument naming
-// `devices`.
+// Names of devices in a list: "cuda:0-2,4", "cpu", UUIDs of GPUs. InvalidArgument: `devices`.
 StatusOr<std::vector<std::string>> read_devices(std::string_view list);
 
 // Numbers of launched processes: "1,2". InvalidArgument naming `participant_ids`.

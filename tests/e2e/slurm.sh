@@ -14,7 +14,7 @@ ldconfig -p | grep -q 'libpmix\.so ' || { skip slurm "no libpmix.so, which slurm
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/nereid-slurm-XXXXXX")
 export SLURM_CONF=$work/slurm.conf
-export NEREID_CACHE_DIR=$build/e2e/cache
+export NEREID=$build/bin/nereid NEREID_CACHE_DIR=$build/e2e/cache
 
 fail() { echo "slurm: FAILED: $*" >&2; exit 1; }
 free_ports() {

@@ -1,4 +1,4 @@
-// The fake driver in use: whoever opens libcuda.so.1 gets it.
+// The fake driver in use: while it is loaded, libcuda.so.1 is its name.
 #pragma once
 
 #include <dlfcn.h>
