@@ -132,6 +132,7 @@ for mpi in pmix none pmi2; do
   answer=$(ask "$http1")
   [ -n "$answer" ] && [ "${text:=$answer}" = "$answer" ] || fail "--mpi=$mpi answers '$answer', not '$text'"
   [ "$(servers | wc -l)" -ge 2 ] || fail "--mpi=$mpi: there are not two processes"
+  curl -sf "localhost:$metrics1/metrics" | grep -q '^nereid_rank_steps_total{.*rank="1".*} [1-9]' || fail "--mpi=$mpi: rank 1 has no steps"
   cancel "$job"
   echo "slurm: one node, two tasks, --mpi=$mpi: answers, is cancelled, leaves nothing"
 done
