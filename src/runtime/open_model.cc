@@ -74,8 +74,9 @@ StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const Executor
   return size_kv_cache(parts, config, bytes_beside, all_states);
 }
 
-// Ranks on CPUs of which all but the first are processes.
+// Ranks on CPUs of which all but the first are processes: launched ones, or, without any, started.
 StatusOr<std::unique_ptr<exec::Runner>> make_processes(RankEngines ranks,
+                                                       std::vector<int32_t> participants,
                                                        const ExecutorConfig& config,
                                                        const exec::RunnerLimits& limits,
                                                        const kernels::KernelChoices& forced,
@@ -84,6 +85,7 @@ StatusOr<std::unique_ptr<exec::Runner>> make_processes(RankEngines ranks,
   const kernels::OpenedDevice& own = *ranks.devices[0];
   RankProcessOptions options{.tp = mapping.tp,
                              .pp = mapping.pp,
+                             .participants = std::move(participants),
                              .isa = config.isa,
                              .device_timeout = std::chrono::seconds(config.device_timeout_secs),
                              .local = {&own.device->health()}};
@@ -94,7 +96,9 @@ StatusOr<std::unique_ptr<exec::Runner>> make_processes(RankEngines ranks,
       return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
                               info.id());
     options.devices.push_back(info.id());
-    options.num_threads.push_back(info.num_units);
+    // Launched processes know what they are bound to.
+    const bool is_share = options.participants.empty() || config.num_threads > 0;
+    options.num_threads.push_back(is_share ? info.num_units : 0);
     engines.push_back(ranks.files[r].path());
   }
   ASSIGN_OR_RETURN(const auto processes, RankProcesses::start(options, &health));
@@ -127,8 +131,14 @@ StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
   if (!health)
     return exec::make_runner(std::move(ranks.files[0]), *ranks.devices[0]->device,
                              ranks.devices[0]->registry, limits, forced);
-  if (config.rank_processes)
-    return make_processes(std::move(ranks), config, limits, forced, *health);
+  ASSIGN_OR_RETURN(std::vector<int32_t> participants,
+                   launched_participants(config, ranks.plan().mapping));
+  const bool is_on_cpu = ranks.devices[0]->device->info().kind == DeviceKind::kCpu;
+  if (config.rank_processes || (is_on_cpu && !participants.empty()))
+    return make_processes(std::move(ranks), std::move(participants), config, limits, forced,
+                          *health);
+  if (!participants.empty())
+    log_info("ranks on GPUs are threads of process 0; the other processes wait for its end");
   ASSIGN_OR_RETURN(std::vector<exec::RankComms> comms,
                    join_ranks(config, ranks.plan().mapping, ranks.devices));
   // Replicated products (routers) have equal bits on all tensor ranks by the same algorithms.
@@ -262,8 +272,9 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config, bool has_trees) {
   ModelInstance model;
-  ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
+  ASSIGN_OR_RETURN(io::Mapping mapping, mapping_of(model_dir, config));
   RETURN_IF_ERROR(open_ranks(model_dir, config, mapping, model));
+  RETURN_IF_ERROR(launched_participants(config, mapping).status());  // before engines are built
   ASSIGN_OR_RETURN(const convert::BuildOptions build,
                    build_options(model_dir, config, model.device));
   RETURN_IF_ERROR(check_ranks(mapping, build));
