@@ -154,7 +154,8 @@ Status read_gpu_ids(const ModelSettings& settings, ExecutorConfig& config) {
   const auto ids = settings.parameter("gpu_device_ids");
   if (!ids || settings.parameter("device") || settings.parameter("devices")) return ok();
   // tensor_parallel auto: as many as there are.
-  const auto mapping = runtime::read_mapping(config);
+  ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
+  const auto mapping = runtime::mapping_of(path, config);
   const bool is_given = mapping.ok() && mapping->tp > 0;
   for (const std::string& list : runtime::instance_lists(*ids)) {
     if (list.find_first_not_of("0123456789,") != std::string::npos || list.starts_with(',') ||
@@ -218,6 +219,13 @@ void read_instances(const ModelSettings& settings, ExecutorConfig& config) {
 }
 
 }  // namespace
+
+StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
+  for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
+    if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
+  }
+  return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
+}
 
 bool is_v1(const ModelSettings& settings) {
   const auto type = settings.parameter("gpt_model_type");

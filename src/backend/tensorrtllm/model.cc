@@ -13,13 +13,6 @@
 namespace nereid::backend {
 namespace {
 
-StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
-  for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
-    if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
-  }
-  return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
-}
-
 // The number of sequences of max_sequence_length whose keys and values the cache holds at once.
 int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_length) {
   int64_t fewest = std::numeric_limits<int64_t>::max();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -23,6 +24,9 @@ namespace nereid::backend {
 
 // Whether gpt_model_type is "V1": static batching.
 bool is_v1(const ModelSettings& settings);
+
+// The model's folder. InvalidArgument: no parameter has it.
+StatusOr<std::filesystem::path> model_path(const ModelSettings& settings);
 
 // Executor options from the model's parameters; errors name the parameter.
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
