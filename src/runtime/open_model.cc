@@ -89,17 +89,22 @@ StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const Executor
   return size_kv_cache(parts, config, bytes_beside, all_states);
 }
 
-// Starts the processes of ranks, if there are to be any. `health`: of the group.
+// Starts the processes of ranks, or takes launched ones, if there are to be any. `health`: of the
+// group.
 Status start_processes(const ExecutorConfig& config, Health& health, RankEngines& ranks) {
   const io::Mapping& mapping = ranks.plan().mapping;
+  ASSIGN_OR_RETURN(std::vector<int32_t> participants, launched_participants(config, mapping));
   const bool is_orchestrator = is_orchestrated(config);
-  if (!is_orchestrator && !config.rank_processes) return ok();
+  if (!is_orchestrator && !config.rank_processes && participants.empty()) return ok();
   RankProcessOptions options{.tp = mapping.tp,
                              .pp = mapping.pp,
                              .first = is_orchestrator ? 0 : 1,
+                             .participants = std::move(participants),
                              .isa = config.isa,
                              .device_timeout = std::chrono::seconds(config.device_timeout_secs)};
   if (!is_orchestrator) options.local = {&ranks.devices[0]->device->health()};
+  // Launched processes know what they are bound to.
+  const bool is_share = options.participants.empty() || config.num_threads > 0;
   for (size_t r = 0; r < ranks.devices.size(); ++r) {
     const DeviceInfo& info = ranks.devices[r]->device->info();
     const bool is_cpu = info.kind == DeviceKind::kCpu;
@@ -107,14 +112,15 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
       return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
                               info.id());
     if (!is_cpu && mapping.world() > 1) {
-      log_warn(
-          "process_mode: orchestrator: the {} ranks on GPUs are threads of this process, since "
-          "they exchange through its memory",
-          mapping.world());
+      log_info(
+          "the {} ranks on GPUs are threads of this process, since they exchange through its "
+          "memory{}",
+          mapping.world(),
+          options.participants.empty() ? "" : "; the launched processes wait for its end");
       return ok();
     }
     options.devices.push_back(info.id());
-    options.num_threads.push_back(is_cpu ? info.num_units : 0);
+    options.num_threads.push_back(is_cpu && is_share ? info.num_units : 0);
   }
   ranks.first_process = options.first;
   ASSIGN_OR_RETURN(ranks.processes, RankProcesses::start(options, &health));
@@ -298,8 +304,9 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config, bool has_trees) {
   ModelInstance model;
-  ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
+  ASSIGN_OR_RETURN(io::Mapping mapping, mapping_of(model_dir, config));
   RETURN_IF_ERROR(open_ranks(model_dir, config, mapping, model));
+  RETURN_IF_ERROR(launched_participants(config, mapping).status());  // before engines are built
   ASSIGN_OR_RETURN(const convert::BuildOptions build,
                    build_options(model_dir, config, model.device));
   RETURN_IF_ERROR(check_ranks(mapping, build));

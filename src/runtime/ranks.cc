@@ -9,9 +9,11 @@
 #include "base/log.h"
 #include "comm/thread_group.h"
 #include "convert/compile.h"
+#include "convert/engine_dir.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
+#include "runtime/ranks/launched_job.h"
 #include "tensor/cpu_probe.h"
 
 namespace nereid::runtime {
@@ -120,22 +122,6 @@ StatusOr<std::vector<std::string>> read_devices(std::string_view list) {
   return devices;
 }
 
-StatusOr<std::vector<int32_t>> read_participants(std::string_view list) {
-  std::vector<int32_t> ids;
-  for (size_t begin = 0; begin <= list.size() && !list.empty();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const auto id = read_number(list.substr(begin, end - begin));
-    if (!id)
-      return invalid_argument(
-          "participant_ids: '{}' is no list of process numbers like 1,2 (of several instances "
-          "1,2;3,4)",
-          list);
-    ids.push_back(*id);
-    begin = end + 1;
-  }
-  return ids;
-}
-
 std::string first_device(const ExecutorConfig& config) {
   if (config.devices.empty()) return config.device;
   const auto devices = read_devices(config.devices.substr(0, config.devices.find(';')));
@@ -166,10 +152,91 @@ StatusOr<io::Mapping> read_mapping(const ExecutorConfig& config) {
   return mapping;
 }
 
+StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
+                                 const ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  if (!job && config.process_mode != "orchestrator") return mapping;
+  if (mapping.is_single()) {
+    ASSIGN_OR_RETURN(const io::Mapping built, convert::built_mapping(model_dir));
+    if (int64_t{built.tp} * built.pp > io::kMaxRanks)
+      return invalid_argument("{}: built for {} ranks; allowed are up to {}", model_dir.string(),
+                              int64_t{built.tp} * built.pp, io::kMaxRanks);
+    mapping.tp = built.tp;
+    mapping.pp = built.pp;
+    mapping.ep = built.ep;
+  }
+  if (job && mapping.tp == 0 && job->size % (mapping.pp * mapping.ep) == 0)
+    mapping.tp = job->size / mapping.pp;
+  return mapping;
+}
+
+StatusOr<std::vector<int32_t>> read_participants(std::string_view list) {
+  std::vector<int32_t> participants;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const auto number = read_number(list.substr(begin, end - begin));
+    if (!number || end + 1 == list.size())
+      return invalid_argument(
+          "participant_ids: '{}': expected are numbers of launched processes, separated by ','",
+          list);
+    participants.push_back(*number);
+    begin = end + 1;
+  }
+  return participants;
+}
+
+StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& config,
+                                                     const io::Mapping& mapping) {
+  std::vector<int32_t> participants;
+  const bool is_orchestrator = config.process_mode == "orchestrator";
+  if (is_orchestrator && config.participant_ids.empty()) return participants;
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  if (!job) {
+    if (config.participant_ids.empty()) return participants;
+    return invalid_argument(
+        "participant_ids: '{}': neither mpirun nor srun has started several processes",
+        config.participant_ids);
+  }
+  if (job->rank != 0)
+    return invalid_argument("{}: process 0 opens the models of all", text_of(*job));
+  if (config.participant_ids.empty()) {
+    if (mapping.world() != job->size)
+      return invalid_argument(
+          "{} started {} processes, but the model has {} ranks (tensor_parallel {} * "
+          "pipeline_parallel {}): start {} processes, or give the model {} ranks",
+          job->launcher, job->size, mapping.world(), mapping.tp, mapping.pp, mapping.world(),
+          job->size);
+    for (int32_t rank = 1; rank < job->size; ++rank) participants.push_back(rank);
+    return participants;
+  }
+  ASSIGN_OR_RETURN(participants, read_participants(config.participant_ids));
+  if (std::ssize(participants) != mapping.world())
+    return invalid_argument(
+        "participant_ids: '{}' are {} processes, but the model has {} ranks (tensor_parallel {} * "
+        "pipeline_parallel {})",
+        config.participant_ids, participants.size(), mapping.world(), mapping.tp, mapping.pp);
+  if (const auto beyond = std::ranges::find_if(participants, [&](int32_t p) { return p >= job->size; });
+      beyond != participants.end())
+    return invalid_argument("participant_ids: '{}' has {}; {} started {} processes, from 0 on",
+                            config.participant_ids, *beyond, job->launcher, job->size);
+  if (is_orchestrator) return participants;  // without 0, see check_instances()
+  if (participants[0] != 0)
+    return invalid_argument(
+        "participant_ids: '{}': in process mode leader the first one is 0, the process that serves",
+        config.participant_ids);
+  participants.erase(participants.begin());
+  return participants;
+}
+
 StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& config,
                                                           int32_t num_ranks) {
   ASSIGN_OR_RETURN(std::vector<std::string> names, listed_devices(config, num_ranks));
-  const int32_t threads = config.num_threads > 0 ? config.num_threads : num_usable_cores();
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  const bool is_launched = job && config.num_threads == 0 && config.process_mode == "leader";
+  const int32_t threads = is_launched              ? launched_threads(*job) * num_ranks
+                          : config.num_threads > 0 ? config.num_threads
+                                                   : num_usable_cores();
   std::vector<kernels::OpenedDevice> devices;
   std::vector<const Health*> all;
   for (int32_t r = 0; r < num_ranks; ++r) {

@@ -167,7 +167,8 @@ Status read_gpu_ids(const ModelSettings& settings, ExecutorConfig& config) {
     return ok();
   }
   // tensor_parallel auto: as many as there are.
-  const auto mapping = runtime::read_mapping(config);
+  ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
+  const auto mapping = runtime::mapping_of(path, config);
   const bool is_given = mapping.ok() && mapping->tp > 0;
   for (const std::string& list : runtime::instance_lists(*ids)) {
     if (list.find_first_not_of("0123456789,") != std::string::npos || list.starts_with(',') ||
@@ -233,16 +234,16 @@ void read_instances(const ModelSettings& settings, ExecutorConfig& config) {
 
 }  // namespace
 
-bool is_v1(const ModelSettings& settings) {
-  const auto type = settings.parameter("gpt_model_type");
-  return type && (*type == "V1" || *type == "v1");
-}
-
 StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
   for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
     if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
   }
   return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
+}
+
+bool is_v1(const ModelSettings& settings) {
+  const auto type = settings.parameter("gpt_model_type");
+  return type && (*type == "V1" || *type == "v1");
 }
 
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {

@@ -166,33 +166,34 @@ TEST_F(InstanceGroupTest, OneFailureLeavesTheOthersServing) {
   EXPECT_EQ(num_opens_, 2);
 }
 
-TEST_F(InstanceGroupTest, AFailedInstanceIsOpenedAgain) {
-  for (const int32_t count : {1, 2}) {
-    group_ = nullptr;
-    num_opens_ = 0;
-    open(count, /*restarts=*/true);
-    for (int32_t i = 0; i < 2 * count; ++i) client_.run(*group_, request({40}, 5));
-    const int64_t tokens = group_->stats().generated_tokens;
-    runner(0).hold(true);
-    const RequestId running = client_.send(*group_, request(std::vector<TokenId>(30, 41), 20));
-    open_fails_ = true;
-    fail(0);
-    ASSERT_TRUE(wait_for([&] { return num_opens_ >= count + 3; }));
-    EXPECT_EQ(group_->instances()[0].num_restarts, 0);
-    EXPECT_EQ(group_->health().ok(), count == 2);
-    open_fails_ = false;
-    ASSERT_TRUE(wait_for([&] { return group_->instances()[0].num_restarts == 1; }));
-    EXPECT_TRUE(group_->instances()[0].is_healthy);
-    client_.wait(running);
-    const RequestId next = client_.send(*group_, request({42}, 5));
-    EXPECT_TRUE(client_.wait(next).last.status.ok());
-    EXPECT_NE(next, running);
-    // Counts go on.
-    ASSERT_TRUE(wait_for([&] { return group_->stats().generated_tokens >= tokens + 5; }));
-    group_->drain(milliseconds(60000));
-    EXPECT_EQ(group_->stats().kv_blocks_free, count * 128);
-  }
+class RestartTest : public InstanceGroupTest, public testing::WithParamInterface<int32_t> {};
+
+TEST_P(RestartTest, AFailedInstanceIsOpenedAgain) {
+  const int32_t count = GetParam();
+  open(count, /*restarts=*/true);
+  for (int32_t i = 0; i < 2 * count; ++i) client_.run(*group_, request({40}, 5));
+  const int64_t tokens = group_->stats().generated_tokens;
+  runner(0).hold(true);
+  const RequestId running = client_.send(*group_, request(std::vector<TokenId>(30, 41), 20));
+  open_fails_ = true;
+  fail(0);
+  ASSERT_TRUE(wait_for([&] { return num_opens_ >= count + 3; }));
+  EXPECT_EQ(group_->instances()[0].num_restarts, 0);
+  EXPECT_EQ(group_->health().ok(), count == 2);
+  open_fails_ = false;
+  ASSERT_TRUE(wait_for([&] { return group_->instances()[0].num_restarts == 1; }));
+  EXPECT_TRUE(group_->instances()[0].is_healthy);
+  client_.wait(running);
+  const RequestId next = client_.send(*group_, request({42}, 5));
+  EXPECT_TRUE(client_.wait(next).last.status.ok());
+  EXPECT_NE(next, running);
+  // Counts go on.
+  ASSERT_TRUE(wait_for([&] { return group_->stats().generated_tokens >= tokens + 5; }));
+  group_->drain(milliseconds(60000));
+  EXPECT_EQ(group_->stats().kv_blocks_free, count * 128);
 }
+
+INSTANTIATE_TEST_SUITE_P(Instances, RestartTest, testing::Values(1, 2));
 
 TEST_F(InstanceGroupTest, FailuresWhileRequestsComeLoseNone) {
   open(3, /*restarts=*/true);
