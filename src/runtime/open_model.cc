@@ -75,12 +75,9 @@ StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const Executor
 }
 
 // Ranks on CPUs of which all but the first are processes: launched ones, or, without any, started.
-StatusOr<std::unique_ptr<exec::Runner>> make_processes(RankEngines ranks,
-                                                       std::vector<int32_t> participants,
-                                                       const ExecutorConfig& config,
-                                                       const exec::RunnerLimits& limits,
-                                                       const kernels::KernelChoices& forced,
-                                                       Health& health) {
+StatusOr<std::unique_ptr<exec::Runner>> make_processes(
+    RankEngines ranks, std::vector<int32_t> participants, const ExecutorConfig& config,
+    const exec::RunnerLimits& limits, const kernels::KernelChoices& forced, Health& health) {
   const io::Mapping& mapping = ranks.plan().mapping;
   const kernels::OpenedDevice& own = *ranks.devices[0];
   RankProcessOptions options{.tp = mapping.tp,

@@ -37,8 +37,8 @@ StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
 StatusOr<std::vector<int32_t>> read_participants(std::string_view list);
 
 // Leader mode in launched processes, of which this is process 0: the processes of the ranks above
-// 0. Empty: this process was started alone, or the mode is another one. InvalidArgument: the numbers
-// of ranks and of processes differ; this is another process.
+// 0. Empty: this process was started alone, or the mode is another one. InvalidArgument: the
+// numbers of ranks and of processes differ; this is another process.
 StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& config,
                                                      const io::Mapping& mapping);
 
