@@ -5,6 +5,7 @@
 namespace nereid::cli {
 
 StatusOr<std::unique_ptr<runtime::LaunchedGroup>> join_launched_processes() {
+  runtime::leave_default_binding();
   ASSIGN_OR_RETURN(const auto job, runtime::launched_job());
   if (!job) return nullptr;
   if (job->rank == 0) return runtime::LaunchedGroup::lead(*job);

@@ -47,6 +47,7 @@ class JobLeader final : public LaunchedGroup {
       auto launcher = ProcessHandle::open(job_.launcher_process);
       if (launcher.ok()) launcher_.emplace(*std::move(launcher));
     }
+    connect_all(/*is_last_time=*/false);
     thread_ = std::thread([this] { run(); });
     return ok();
   }

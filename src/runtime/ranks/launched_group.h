@@ -19,7 +19,8 @@ inline constexpr Duration kMeetLimit = std::chrono::seconds(60);  // processes w
 enum class PeerMessageKind : uint8_t {
   kLead,  // the connection stays; its end without kEnd is the death of process 0
   kEnd,   // on that connection: process 0 ends in order
-  kRank,  // worker_arguments() as a list of texts; the descriptors of WorkerDescriptors that are set
+  kRank,  // worker_arguments() as a list of texts; the descriptors of WorkerDescriptors that are
+          // set
 };
 
 // Process 0's connections to the others. SIGTERM is sent to this process when another one is asked

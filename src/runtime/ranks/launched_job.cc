@@ -20,48 +20,48 @@ namespace {
 // Names of variables; null: there is none.
 struct Launcher {
   const char* name;
-  std::vector<const char*> size;        // the first one that is set
+  std::vector<const char*> size;  // the first one that is set
   const char* rank;
-  const char* needed;                   // set only in this launcher's processes
-  const char* local_size;               // processes on this host
-  std::vector<const char*> num_hosts;   // used without local_size
-  std::vector<const char*> key;         // together
+  const char* needed;                  // set only in this launcher's processes
+  const char* local_size;              // processes on this host
+  std::vector<const char*> num_hosts;  // used without local_size
+  std::vector<const char*> key;        // together
   bool outlives_processes = true;
 };
 
 // Shells inside a Slurm allocation have SLURM_NTASKS too; only srun's processes have a step. Slurm
 // starts the daemons of Hydra as tasks: PMI goes first.
 const std::vector<Launcher>& launchers() {
-  static const auto* const all = new std::vector<Launcher>{
-      {.name = "nereid",
-       .size = {kLaunchedSize},
-       .rank = kLaunchedRank,
-       .needed = nullptr,
-       .local_size = nullptr,
-       .num_hosts = {},
-       .key = {kLaunchedKey},
-       .outlives_processes = false},
-      {.name = "Open MPI",
-       .size = {"OMPI_COMM_WORLD_SIZE"},
-       .rank = "OMPI_COMM_WORLD_RANK",
-       .needed = nullptr,
-       .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-       .num_hosts = {},
-       .key = {"PMIX_NAMESPACE"}},
-      {.name = "PMI",
-       .size = {"PMI_SIZE"},
-       .rank = "PMI_RANK",
-       .needed = nullptr,
-       .local_size = "MPI_LOCALNRANKS",
-       .num_hosts = {"SLURM_STEP_NUM_NODES"},
-       .key = {}},
-      {.name = "Slurm",
-       .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
-       .rank = "SLURM_PROCID",
-       .needed = "SLURM_STEP_ID",
-       .local_size = nullptr,
-       .num_hosts = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
-       .key = {"SLURM_JOB_ID", "SLURM_STEP_ID"}}};
+  static const auto* const all =
+      new std::vector<Launcher>{{.name = "nereid",
+                                 .size = {kLaunchedSize},
+                                 .rank = kLaunchedRank,
+                                 .needed = nullptr,
+                                 .local_size = nullptr,
+                                 .num_hosts = {},
+                                 .key = {kLaunchedKey},
+                                 .outlives_processes = false},
+                                {.name = "Open MPI",
+                                 .size = {"OMPI_COMM_WORLD_SIZE"},
+                                 .rank = "OMPI_COMM_WORLD_RANK",
+                                 .needed = nullptr,
+                                 .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 .num_hosts = {},
+                                 .key = {"PMIX_NAMESPACE"}},
+                                {.name = "PMI",
+                                 .size = {"PMI_SIZE"},
+                                 .rank = "PMI_RANK",
+                                 .needed = nullptr,
+                                 .local_size = "MPI_LOCALNRANKS",
+                                 .num_hosts = {"SLURM_STEP_NUM_NODES"},
+                                 .key = {}},
+                                {.name = "Slurm",
+                                 .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+                                 .rank = "SLURM_PROCID",
+                                 .needed = "SLURM_STEP_ID",
+                                 .local_size = nullptr,
+                                 .num_hosts = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+                                 .key = {"SLURM_JOB_ID", "SLURM_STEP_ID"}}};
   return *all;
 }
 
@@ -102,8 +102,7 @@ pid_t find_launcher(std::string_view variable) {
     const auto environment = read_file(fmt::format("/proc/{}/environ", process), kMaxBytes);
     if (!environment.ok()) return process;  // of another user
     const std::string name = std::string(variable) + "=";
-    if (!environment->starts_with(name) &&
-        environment->find('\0' + name) == std::string::npos)
+    if (!environment->starts_with(name) && environment->find('\0' + name) == std::string::npos)
       return process;
   }
   return 0;
@@ -184,10 +183,22 @@ int launched_threads(const LaunchedJob& job) {
   };
   const int cores = num_usable_cores();
   const int mine = processors(0);
-  const int all = job.launcher_process > 0 ? std::max(processors(job.launcher_process), mine) : mine;
+  const int all =
+      job.launcher_process > 0 ? std::max(processors(job.launcher_process), mine) : mine;
   if (mine == 0) return std::max(cores / job.size, 1);
   const int64_t share = int64_t{cores} * all / mine / job.size;
   return static_cast<int>(std::clamp<int64_t>(share, 1, cores));
+}
+
+void leave_default_binding() {
+  if (!std::getenv("OMPI_MCA_orte_bound_at_launch")) return;
+  for (const char* const wish :
+       {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_set"})
+    if (std::getenv(wish)) return;
+  cpu_set_t set;
+  const pid_t launcher = find_launcher("OMPI_COMM_WORLD_RANK");
+  if (launcher > 0 && ::sched_getaffinity(launcher, sizeof(set), &set) == 0)
+    ::sched_setaffinity(0, sizeof(set), &set);
 }
 
 std::string text_of(const LaunchedJob& job) {

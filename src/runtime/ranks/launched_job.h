@@ -25,9 +25,9 @@ inline constexpr const char *kLaunchedSize = "NEREID_LAUNCHED_SIZE",
                             *kLaunchedRank = "NEREID_LAUNCHED_RANK",
                             *kLaunchedKey = "NEREID_LAUNCHED_KEY";
 
-// The variables of Open MPI, of PMI (Hydra), of Slurm's tasks and of launch_triton_server. No value:
-// none of them, or one process. Unimplemented: processes on several hosts. InvalidArgument: a rank
-// that is not below the size. `environment` is getenv or a test's replacement.
+// The variables of Open MPI, of PMI (Hydra), of Slurm's tasks and of launch_triton_server. No
+// value: none of them, or one process. Unimplemented: processes on several hosts. InvalidArgument:
+// a rank that is not below the size. `environment` is getenv or a test's replacement.
 using Environment = std::function<const char*(const char* name)>;
 StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& environment);
 
@@ -37,6 +37,11 @@ StatusOr<std::optional<LaunchedJob>> launched_job();
 // Compute threads for a process of the job: all cores that the launcher has bound it to, but at
 // most its share of the launcher's cores.
 int launched_threads(const LaunchedJob& job);
+
+// Open MPI binds each process to a core unless its user says otherwise, which suits processes with
+// one thread. Gives this thread and those that it starts the launcher's cores then. Also for one
+// process.
+void leave_default_binding();
 
 // "process 1 of 4 (Open MPI)"
 std::string text_of(const LaunchedJob& job);

@@ -365,8 +365,8 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     std::unique_ptr<WorkerProcess> process;
     if (job_) {
       const int32_t participant = options_.participants[static_cast<size_t>(rank - options_.first)];
-      ASSIGN_OR_RETURN(process, LaunchedProcess::start(*job_, participant, meet_, start, theirs,
-                                                       beats.ours));
+      ASSIGN_OR_RETURN(
+          process, LaunchedProcess::start(*job_, participant, meet_, start, theirs, beats.ours));
     } else {
       ASSIGN_OR_RETURN(process, start_child(start, theirs));
     }
@@ -484,8 +484,8 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
 
   const RankProcessOptions options_;
   Health* const health_;
-  std::optional<LaunchedJob> job_;  // with participants
-  Time meet_;                       // until then launched processes are waited for
+  std::optional<LaunchedJob> job_;                   // with participants
+  Time meet_;                                        // until then launched processes are waited for
   std::vector<comm::Descriptor> tensor_, pipeline_;  // [pp], [tp]; none for one rank
   std::vector<std::unique_ptr<Worker>> workers_;     // by rank, from options_.first on
   comm::Descriptor wake_;

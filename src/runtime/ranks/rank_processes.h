@@ -22,16 +22,16 @@ namespace nereid::runtime {
 struct RankProcessOptions {
   // Runs rank_worker_main() with kRankWorker as its first argument; empty: nereid_program().
   std::filesystem::path program;
-  int32_t tp = 1, pp = 1;            // see io::Mapping
-  int32_t first = 1;                 // ranks [first, tp * pp) are processes, those before threads
-  // Launched processes of the ranks from `first` on, by their ranks in launched_job(), each once and
-  // above 0. Empty: the processes are started.
+  int32_t tp = 1, pp = 1;  // see io::Mapping
+  int32_t first = 1;       // ranks [first, tp * pp) are processes, those before threads
+  // Launched processes of the ranks from `first` on, by their ranks in launched_job(), each once
+  // and above 0. Empty: the processes are started.
   std::vector<int32_t> participants;
   std::vector<std::string> devices;  // [tp * pp], names of kernels::open_device()
   std::string isa;
   // [tp * pp]; empty or 0: the devices' default, of a launched process launched_threads().
   std::vector<int> num_threads;
-  Duration device_timeout{};     // see Health
+  Duration device_timeout{};  // see Health
   // Health of devices of ranks in this process; while these make progress, no process's device
   // counts as hung that waits for them. They must outlive the processes.
   std::vector<const Health*> local;
@@ -47,9 +47,10 @@ struct RankProcessOptions {
 // with the folders.
 StatusOr<std::filesystem::path> nereid_program();
 
-// Processes of ranks. One that ends or hangs ends the exchange of all ranks, and fails the health of
-// the group and of its device with Unavailable: rank, process, reason. Started processes end with
-// this object, launched ones give up their ranks; all end with this program, whatever becomes of it.
+// Processes of ranks. One that ends or hangs ends the exchange of all ranks, and fails the health
+// of the group and of its device with Unavailable: rank, process, reason. Started processes end
+// with this object, launched ones give up their ranks; all end with this program, whatever becomes
+// of it.
 class RankProcesses {
  public:
   // Starts the processes, or gives launched ones their ranks; returns when their devices are open.

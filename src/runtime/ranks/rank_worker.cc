@@ -156,8 +156,7 @@ StatusOr<exec::RankComms> attach(const WorkerStart& start, const WorkerDescripto
                      comm::attach_shared_group(descriptors.tensor, start.tensor_rank));
   }
   if (start.has_pipeline) {
-    ASSIGN_OR_RETURN(comms.pipeline,
-                     comm::attach_shared_group(descriptors.pipeline, start.stage));
+    ASSIGN_OR_RETURN(comms.pipeline, comm::attach_shared_group(descriptors.pipeline, start.stage));
   }
   return comms;
 }

@@ -26,8 +26,7 @@ struct Address {
 };
 
 Address address_of(const LaunchedJob& job, int32_t rank) {
-  const std::string name =
-      fmt::format("nereid.{}.{}.{}", ::getuid(), hex64(hash64(job.key)), rank);
+  const std::string name = fmt::format("nereid.{}.{}.{}", ::getuid(), hex64(hash64(job.key)), rank);
   Address out;
   out.address.sun_family = AF_UNIX;
   // Behind a zero byte: abstract, without a file.

@@ -1,5 +1,5 @@
-// How the processes of a job find each other on a host: abstract Unix sockets, named by user, job and
-// rank, and messages with descriptors.
+// How the processes of a job find each other on a host: abstract Unix sockets, named by user, job
+// and rank, and messages with descriptors.
 #pragma once
 
 #include <sys/types.h>

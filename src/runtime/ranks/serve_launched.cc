@@ -23,7 +23,7 @@
 namespace nereid::runtime {
 namespace {
 
-constexpr auto kMessageLimit = std::chrono::seconds(5);  // from a connection to its message
+constexpr auto kMessageLimit = std::chrono::seconds(1);  // from a connection to its message
 
 class LaunchedWorker {
  public:
@@ -74,6 +74,11 @@ class LaunchedWorker {
           job_.size, job_.launcher, seconds(meet_limit_));
     if (got < 0) return std::nullopt;
     if (ends[1].revents != 0) return ended_by_leader();
+    // Before signals: one that comes behind a connection of process 0 is told to it.
+    if (ends[0].revents != 0) {
+      if (const Status status = take_connection(); !status.ok()) log_warn("{}", message(status));
+      return std::nullopt;
+    }
     if (ends[2].revents != 0) {
       signalfd_siginfo info{};
       if (::read(signals_.get(), &info, sizeof(info)) < 0) return std::nullopt;
@@ -85,8 +90,6 @@ class LaunchedWorker {
       if (!leader_) return unavailable("the launcher has ended");
       ask_to_stop("the launcher has ended");
     }
-    if (ends[0].revents != 0)
-      if (const Status status = take_connection(); !status.ok()) log_warn("{}", message(status));
     return std::nullopt;
   }
 
@@ -124,8 +127,8 @@ class LaunchedWorker {
     }
   }
 
-  Status start_rank(const std::vector<std::string>& arguments,
-                    std::vector<comm::Descriptor> sent, ProcessHandle leader) {
+  Status start_rank(const std::vector<std::string>& arguments, std::vector<comm::Descriptor> sent,
+                    ProcessHandle leader) {
     ASSIGN_OR_RETURN(WorkerStart start, parse_worker_arguments(arguments));
     if (sent.size() != size_t{2} + start.has_tensor + start.has_pipeline)
       return data_loss("{} descriptors for a rank", sent.size());
@@ -137,8 +140,9 @@ class LaunchedWorker {
     std::thread([start, leader = std::move(leader), descriptors = std::move(descriptors),
                  opener = opener_]() mutable {
       const LeaderLoss loss{.closed = nullptr, .silent = [&] {
-                              log_error("process id {} gave no sign of life for {} ms and is killed",
-                                        leader.id(), start.silence_ms);
+                              log_error(
+                                  "process id {} gave no sign of life for {} ms and is killed",
+                                  leader.id(), start.silence_ms);
                               leader.signal(SIGKILL);
                             }};
       const Status status = run_rank(start, std::move(descriptors), opener, loss);
