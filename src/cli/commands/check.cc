@@ -9,6 +9,7 @@
 #include "cli/tools/tools.h"
 #include "config/engine_options.h"
 #include "convert/inspect.h"
+#include "runtime/ranks/launched_job.h"
 
 namespace nereid::cli {
 namespace {
@@ -34,6 +35,8 @@ int check_main(int argc, char** argv) {
   bool has_problems = false;
   const int code =
       run_tool({"nereid check", kFlags, "PATH"}, argc, argv, [&](const Args& args) -> Status {
+        ASSIGN_OR_RETURN(const auto job, runtime::launched_job());
+        if (job && job->rank > 0) return ok();  // process 0 reports
         if (convert::check_is_model(args.words()[0]).ok()) {
           has_problems = !check_model(args.words()[0]);
           return ok();
