@@ -39,7 +39,7 @@ bool is_version(const std::string& name) {
   return !name.empty() && name[0] != '0' && name.find_first_not_of("0123456789") == name.npos;
 }
 
-// The part of a configuration that says where a model runs, as the core gives it to backends.
+// Name, parameters and instance groups of a configuration, as the core gives them to backends.
 json::object settings_json(const std::string& name, const TextField& config) {
   json::object parameters;
   for (const auto* entry : config.all("parameters")) {
