@@ -18,9 +18,11 @@ namespace {
 bool check_model(const std::filesystem::path& path) {
   auto faults = convert::model_faults(path);
   if (const auto text = convert::describe_model(path); text.ok()) std::printf("%s", text->c_str());
-  const ProcessLayout layout = process_layout(path, config::served_defaults());
-  if (!layout.text.empty()) std::printf("%s\n%s\n", layout.text.c_str(), machine_line().c_str());
-  if (!layout.fault.ok()) faults.emplace_back(message(layout.fault));
+  if (faults.empty()) {
+    const ProcessLayout layout = process_layout(path, config::served_defaults());
+    if (!layout.text.empty()) std::printf("%s\n%s\n", layout.text.c_str(), machine_line().c_str());
+    if (!layout.fault.ok()) faults.emplace_back(message(layout.fault));
+  }
   for (const auto& fault : faults) std::printf("%s\n", fault.c_str());
   std::printf("1 model, %zu problems\n", faults.size());
   return faults.empty();
