@@ -215,7 +215,8 @@ void read_instances(const ModelSettings& settings, ExecutorConfig& config) {
   const bool has_lists = config.devices.find(';') != std::string::npos ||
                          config.participant_ids.find(';') != std::string::npos;
   if (has_lists || config.process_mode == "orchestrator")
-    config.num_instances = static_cast<int32_t>(std::min<int64_t>(settings.num_instances, INT32_MAX));
+    config.num_instances =
+        static_cast<int32_t>(std::min<int64_t>(settings.num_instances, INT32_MAX));
 }
 
 }  // namespace

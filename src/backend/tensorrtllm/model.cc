@@ -129,8 +129,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
     }
     *period = std::chrono::milliseconds(ms);
   }
-  m->instance_metrics_ =
-      std::make_unique<InstanceMetrics>(m->settings_.name, m->settings_.version);
+  m->instance_metrics_ = std::make_unique<InstanceMetrics>(m->settings_.name, m->settings_.version);
   m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static,
                                                m->executor_->stats().proposer);
   m->publish({}, false);

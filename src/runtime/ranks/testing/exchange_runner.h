@@ -49,8 +49,8 @@ class ExchangeRunner final : public exec::Runner {
     if (step.rows.size() != 1) return invalid_argument("{} rows instead of 1", step.rows.size());
     const int32_t start = step.rows[0].start;
     int32_t& sum = sums_[num_launched_++ % kExchangeDepth];
-    ASSIGN_OR_RETURN(auto event,
-                     stream_->submit([this, start, &sum](Stream& s) { return run(start, sum, s); }));
+    ASSIGN_OR_RETURN(
+        auto event, stream_->submit([this, start, &sum](Stream& s) { return run(start, sum, s); }));
     return exec::Ticket(std::move(event), 0);
   }
   void draw(exec::Ticket&, std::span<const std::byte>) override {}
