@@ -54,7 +54,7 @@ class InstanceGroup final : public Executor {
       if (slots_.size() > 1) log_info("instance {} of {} is open", i + 1, slots_.size());
     }
     const Executor& first = *slots_[0].executor;
-    block_tokens_ = first.stats().kv_tokens_per_block;
+    if (slots_.size() > 1) block_tokens_ = first.stats().kv_tokens_per_block;
     facts_ = {.vocab_size = first.vocab_size(),
               .embedding_width = first.embedding_width(),
               .num_labels = first.num_labels(),
@@ -496,7 +496,7 @@ class InstanceGroup final : public Executor {
 
   const OpenInstance open_;
   const InstanceGroupOptions options_;
-  int64_t block_tokens_ = 0;  // of the KV cache
+  int64_t block_tokens_ = 0;  // of the KV cache; one instance: 0
   Facts facts_;
   ResponseStore store_;
   std::mutex store_mutex_;  // before mutex_; ids are expected before their responses are put

@@ -25,8 +25,7 @@ using OpenInstance = std::function<StatusOr<std::unique_ptr<Executor>>(int32_t i
 
 // Opens all instances. InstanceRouter chooses the one for each request. Ids are those of the
 // instances' own executors, plus a number for each executor times 2^40. Statistics are sums;
-// health() fails when no instance is healthy. Errors: those of `open`; of several instances
-// annotated.
+// health() fails when no instance is healthy. Errors: those of `open`.
 StatusOr<std::unique_ptr<Executor>> open_instances(OpenInstance open,
                                                    const InstanceGroupOptions& options);
 
