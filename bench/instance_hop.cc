@@ -1,4 +1,5 @@
-// What instances and orchestrator mode cost: choosing an instance, and the way to a process of a rank and back.
+// What instances and orchestrator mode cost: choosing an instance, and the way to a process of a
+// rank and back.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,16 +16,16 @@ struct Options {
   int32_t tokens = 128, repeats = 41, threads = 1;
 };
 
-// Microseconds to choose among `num_instances` for a prompt of `num_tokens`, half of it seen before.
+// Microseconds to choose among `num_instances` for a prompt of `num_tokens`, half of it seen
+// before.
 double routing_time(size_t num_instances, int32_t num_tokens) {
   constexpr int kRequests = 2000;
   constexpr int64_t kBlock = 32;
   runtime::InstanceRouter router;
-  std::vector<runtime::InstanceLoad> loads(
-      num_instances, {.is_healthy = true,
-                      .has_queue_place = true,
-                      .max_batch_size = 32,
-                      .num_free_blocks = 10000});
+  std::vector<runtime::InstanceLoad> loads(num_instances, {.is_healthy = true,
+                                                           .has_queue_place = true,
+                                                           .max_batch_size = 32,
+                                                           .num_free_blocks = 10000});
   std::vector<double> times;
   for (int i = 0; i < kRequests; ++i) {
     Request request;

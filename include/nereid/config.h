@@ -114,7 +114,7 @@ struct ExecutorConfig {
   // leader: the first rank is a thread of this process. orchestrator: all ranks are processes of
   // their own, also the only one.
   std::string process_mode = "leader";
-  // Of the processes that mpirun or srun has started, those of the ranks, in order: "1,2". Empty:
+  // Processes of the ranks, by number, among those that mpirun or srun has started: "1,2". Empty:
   // leader: all, from 0 on; orchestrator: the model starts processes itself. With several instances
   // a list for each, as `devices`: "1,2;3,4".
   std::string participant_ids;

@@ -41,9 +41,9 @@ class Executor {
 
   // Validates and queues. After OK, `callback` gets one or more Responses, exactly one of them with
   // is_final. Each of num_return_sequences (best_of) takes one entry of the queue and one id: the
-  // next request's id is higher by their number (of several instances: that of the same one). InvalidArgument: a field of the request;
-  // ResourceExhausted: the queue is full; Unavailable: shutting down, a device that has failed, or
-  // logits beyond max_logits_bytes beside those of other requests.
+  // next request's id is higher by their number (with several instances: of the same one).
+  // InvalidArgument: a field of the request; ResourceExhausted: the queue is full; Unavailable:
+  // shutting down, a device that has failed, or logits beyond max_logits_bytes beside others.
   virtual absl::StatusOr<RequestId> enqueue(Request request, ResponseCallback callback) = 0;
 
   // enqueue() without a callback: responses are kept until await_responses() takes them or the
@@ -86,12 +86,11 @@ class Executor {
   virtual bool can_enqueue() const = 0;
 
   // Not OK once the device has failed for good: Unavailable, with the device and its first error.
-  // All requests then end with this status, and new ones are refused with it. Of several instances:
-  // OK while one of them is.
+  // All requests then end with this status, and new ones are refused with it. OK while one of
+  // several instances is healthy.
   virtual absl::Status health() const = 0;
 
-  // Whether the failed device may still execute: its memory stays allocated, also after the end of
-  // the executor.
+  // Whether the failed device may still execute: its memory stays allocated for ever.
   virtual bool is_hung() const { return false; }
 
   // Refuses new requests and waits until accepted ones have finished; after `timeout` cancels the

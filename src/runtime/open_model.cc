@@ -89,8 +89,7 @@ StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const Executor
   return size_kv_cache(parts, config, bytes_beside, all_states);
 }
 
-// Starts the processes of ranks, or takes launched ones, if there are to be any. `health`: of the
-// group.
+// Starts the processes of ranks, or takes launched ones. `health`: of the group.
 Status start_processes(const ExecutorConfig& config, Health& health, RankEngines& ranks) {
   const io::Mapping& mapping = ranks.plan().mapping;
   ASSIGN_OR_RETURN(std::vector<int32_t> participants, launched_participants(config, mapping));
@@ -103,7 +102,7 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
                              .isa = config.isa,
                              .device_timeout = std::chrono::seconds(config.device_timeout_secs)};
   if (!is_orchestrator) options.local = {&ranks.devices[0]->device->health()};
-  // Launched processes know what they are bound to.
+  // Launched processes have the cores that they are bound to.
   const bool is_share = options.participants.empty() || config.num_threads > 0;
   for (size_t r = 0; r < ranks.devices.size(); ++r) {
     const DeviceInfo& info = ranks.devices[r]->device->info();
@@ -234,10 +233,9 @@ Status open_ranks(const std::filesystem::path& model_dir, const ExecutorConfig& 
   for (size_t r = 1; r < devices.size(); ++r) model.devices.push_back(std::move(devices[r]));
   model.num_stages = mapping.pp;
   if (mapping.is_single() && !is_orchestrated(config)) return ok();
-  model.ranks_health = std::make_unique<Health>(
-      [count = mapping.world()] {
-        return fmt::format("the group of {} rank{}", count, count == 1 ? "" : "s");
-      });
+  model.ranks_health = std::make_unique<Health>([count = mapping.world()] {
+    return fmt::format("the group of {} rank{}", count, count == 1 ? "" : "s");
+  });
   model.ranks_health->set_timeout(std::chrono::seconds(config.device_timeout_secs));
   return ok();
 }

@@ -216,7 +216,8 @@ StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& confi
         "participant_ids: '{}' are {} processes, but the model has {} ranks (tensor_parallel {} * "
         "pipeline_parallel {})",
         config.participant_ids, participants.size(), mapping.world(), mapping.tp, mapping.pp);
-  if (const auto beyond = std::ranges::find_if(participants, [&](int32_t p) { return p >= job->size; });
+  if (const auto beyond =
+          std::ranges::find_if(participants, [&](int32_t p) { return p >= job->size; });
       beyond != participants.end())
     return invalid_argument("participant_ids: '{}' has {}; {} started {} processes, from 0 on",
                             config.participant_ids, *beyond, job->launcher, job->size);

@@ -130,46 +130,74 @@ def ids_of(server, model):
     inputs = [("input_ids", "INT32", [1, 4], [5, 6, 7, 8]), ("input_lengths", "INT32", [1, 1], [4]),
               ("request_output_len", "INT32", [1, 1], [12])]
     body = {"inputs": [{"name": name, "datatype": kind, "shape": shape, "data": data} for name, kind, shape, data in inputs],
-            "outputs": [{"name": "output_ids"}]}
+            "outputs": [{"name": "output_ids"}, {"name": "sequence_length"}]}
     status, reply = server.get("/v2/models/%s/infer" % model, body)
-    return json.loads(reply)["outputs"][0]["data"] if status == 200 else status
+    assert status == 200, (status, reply)
+    return {output["name"]: output["data"] for output in json.loads(reply)["outputs"]}["output_ids"]
 
 
 def two_models():
     """TRTLLM_ORCHESTRATOR=1, as launch_triton_server.py --multi-model sets it."""
     folder = repository("orchestrated", bls=False)
     copy_model(folder, "tensorrt_llm", "tensorrt_llm_2", ("count: 1 kind", "count: 2 kind"))
-    os.environ["TRTLLM_ORCHESTRATOR"] = "1"
-    try:
-        with Server(folder) as server:
-            of_models = children(server.process.pid)
-            assert len(of_models) == 3, of_models
-            expected = ids_of(server, "tensorrt_llm")
-            assert isinstance(expected, list), expected
-            for _ in range(4):
-                assert ids_of(server, "tensorrt_llm_2") == expected
-            assert "parameters without effect" not in server.log(), server.log()
+    with environment(TRTLLM_ORCHESTRATOR="1"), Server(folder) as server:
+        of_models = children(server.process.pid)
+        assert len(of_models) == 3, of_models
+        expected = ids_of(server, "tensorrt_llm")
+        for _ in range(4):
+            assert ids_of(server, "tensorrt_llm_2") == expected
+        assert "parameters without effect" not in server.log(), server.log()
 
-            def healthy(model):
-                return server.total("nereid_instance_healthy", model=model)
+        def healthy(model):
+            return server.total("nereid_instance_healthy", model=model)
 
-            assert (healthy("tensorrt_llm"), healthy("tensorrt_llm_2")) == (1, 2)
-            for process in of_models:
-                os.kill(process, signal.SIGKILL)
-            wait_for(lambda: server.total("nereid_instance_restarts_total") == 3, "restarts")
-            wait_for(lambda: server.get("/v2/models/tensorrt_llm/ready")[0] == 200, "ready")
-            assert ids_of(server, "tensorrt_llm") == expected == ids_of(server, "tensorrt_llm_2")
-            left = children(server.process.pid)
-        assert not any(os.path.exists("/proc/%d" % process) for process in left), left
-    finally:
-        del os.environ["TRTLLM_ORCHESTRATOR"]
+        assert (healthy("tensorrt_llm"), healthy("tensorrt_llm_2")) == (1, 2)
+        for process in of_models:
+            os.kill(process, signal.SIGKILL)
+        wait_for(lambda: server.total("nereid_instance_restarts_total") == 3, "restarts")
+        wait_for(lambda: server.get("/v2/models/tensorrt_llm/ready")[0] == 200, "ready")
+        assert ids_of(server, "tensorrt_llm") == expected == ids_of(server, "tensorrt_llm_2")
+        left = children(server.process.pid)
+    assert not any(os.path.exists("/proc/%d" % process) for process in left), left
     print("instances: two models of one repository have three processes; killed ones come back")
+
+
+def environment(**variables):
+    """os.environ with these, for a with statement."""
+    @contextlib.contextmanager
+    def changed():
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name in variables:
+                del os.environ[name]
+    return changed()
+
+
+def launched():
+    """Orchestrator mode without spawning: processes 1 to 3 of a job have the ranks, one of the first model, two of the other."""
+    folder = repository("participants", bls=False, participant_ids="1")
+    copy_model(folder, "tensorrt_llm", "tensorrt_llm_2", ("${tensor_parallel}", "2"),
+               ('key: "participant_ids" value { string_value: "1"', 'key: "participant_ids" value { string_value: "2,3"'))
+    job = dict(TRTLLM_ORCHESTRATOR="1", TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES="0", NEREID_LAUNCHED_SIZE="4",
+               NEREID_LAUNCHED_KEY="instances-%d" % os.getpid())
+    others = [subprocess.Popen(["tritonserver", "--model-repository=" + folder, "--disable-auto-complete-config"],
+                               env=dict(os.environ, NEREID_LAUNCHED_RANK=str(rank), **job)) for rank in (1, 2, 3)]
+    with environment(NEREID_LAUNCHED_RANK="0", **job), Server(folder) as server:
+        assert not children(server.process.pid)
+        expected = ids_of(server, "tensorrt_llm")
+        assert ids_of(server, "tensorrt_llm_2") == expected
+    for process in others:
+        assert process.wait(30) == 0, process.args
+    print("instances: two models on three processes of a job, which end with the server")
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         instances(folder)
     two_models()
+    launched()
 
 
 if __name__ == "__main__":

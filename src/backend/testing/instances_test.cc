@@ -57,8 +57,7 @@ class InstancesTest : public BackendTest {
     return metrics_page(server_).find("\n" + start) != std::string::npos;
   }
   static double instance_metric(const std::string& family, int instance) {
-    return metric(metrics_page(server_),
-                  family + "{instance=\"" + std::to_string(instance) + "\"");
+    return metric(metrics_page(server_), family + "{instance=\"" + std::to_string(instance) + "\"");
   }
   static bool wait_for(const std::function<bool()>& condition) {
     for (int i = 0; i < 6000; ++i) {
@@ -73,7 +72,9 @@ TEST_F(InstancesTest, OneExecutorServesAllOfTritonsInstancesInLeaderMode) {
   ASSERT_TRUE(load({}, 5).ok());
   answer();
   EXPECT_FALSE(has_series("nereid_instance_"));
-  EXPECT_EQ(metric(metrics_page(server_), "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"max\""), 32);
+  EXPECT_EQ(metric(metrics_page(server_),
+                   "nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type=\"max\""),
+            32);
   EXPECT_TRUE(children().empty());
 }
 
@@ -90,7 +91,8 @@ TEST_F(InstancesTest, OrchestratedInstancesAreProcesses) {
   EXPECT_EQ(metric(metrics_page(server_), max), 64);
   ASSERT_TRUE(wait_for([] { return instance_metric("nereid_instance_requests", 0) == 0; }));
   EXPECT_EQ(instance_metric("nereid_instance_healthy", 1), 1);
-  EXPECT_TRUE(has_series("nereid_rank_steps_total{device=\"cpu\",model=\"tensorrt_llm\",rank=\"1\""));
+  EXPECT_TRUE(
+      has_series("nereid_rank_steps_total{device=\"cpu\",model=\"tensorrt_llm\",rank=\"1\""));
 
   // One of them is killed: the other one serves, and it comes back.
   ::kill(children().front(), SIGKILL);
@@ -175,7 +177,8 @@ TEST_F(InstancesTest, WrongOnesAreNamed) {
   const Variable spawn("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "0");
   EXPECT_THAT(error_of({}), HasSubstr("Spawning of processes was disabled in orchestrator mode, "
                                       "but participant IDs is missing."));
-  EXPECT_THAT(error_of({{"participant_ids", "0"}}), HasSubstr("'0' has 0, the process that serves"));
+  EXPECT_THAT(error_of({{"participant_ids", "0"}}),
+              HasSubstr("'0' has 0, the process that serves"));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ std::vector<ExecutorConfig> instance_configs(const ExecutorConfig& config) {
     // Instances i, i + num_lists ... have the same devices.
     own.num_instances = (count - 1 - i % num_lists) / num_lists + 1;
     own.kv_cache.host_cache_bytes /= count;
-    // Launched processes know their cores.
+    // Launched processes have the cores that they are bound to.
     if (count > 1 && (participants.empty() || config.num_threads > 0))
       own.num_threads = std::max(threads * (i + 1) / count - threads * i / count, 1);
   }

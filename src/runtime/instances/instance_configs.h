@@ -21,8 +21,7 @@ std::vector<ExecutorConfig> instance_configs(const ExecutorConfig& config);
 // Whether instances that have failed are opened again.
 bool restarts_failed(const ExecutorConfig& config);
 
-// InvalidArgument naming the field: of what several instances, process_mode and restart_failed do
-// not allow.
+// InvalidArgument naming the field: num_instances, process_mode, restart_failed beside the others.
 Status check_instances(const ExecutorConfig& config);
 
 }  // namespace nereid::runtime

@@ -54,7 +54,7 @@ class InstanceGroup final : public Executor {
       if (slots_.size() > 1) log_info("instance {} of {} is open", i + 1, slots_.size());
     }
     const Executor& first = *slots_[0].executor;
-    block_tokens_ = first.stats().kv_tokens_per_block;
+    if (slots_.size() > 1) block_tokens_ = first.stats().kv_tokens_per_block;
     facts_ = {.vocab_size = first.vocab_size(),
               .embedding_width = first.embedding_width(),
               .num_labels = first.num_labels(),
@@ -65,9 +65,8 @@ class InstanceGroup final : public Executor {
       facts_.max_sequence_length =
           std::min(facts_.max_sequence_length, slot.executor->max_sequence_length());
     for (size_t i = 0; i < slots_.size(); ++i)
-      slots_[i].watch = std::thread([this, i] {
-        run_contained("watch an instance", [this, i] { watch(i); });
-      });
+      slots_[i].watch =
+          std::thread([this, i] { run_contained("watch an instance", [this, i] { watch(i); }); });
     return ok();
   }
 
@@ -207,7 +206,7 @@ class InstanceGroup final : public Executor {
     return all;
   }
 
-  // Of the only instance: see check_config(). Those of an executor begin with kCreated.
+  // There is one instance, see check_config(). Events of each executor begin with kCreated.
   std::vector<KvCacheEvent> kv_cache_events() override {
     const std::lock_guard one(steps_mutex_);
     std::vector<KvCacheEvent> events;
@@ -221,7 +220,7 @@ class InstanceGroup final : public Executor {
     return events;
   }
 
-  // Of the same kind and rank: the sum.
+  // Entries of the same kind and rank are added up.
   std::vector<MemoryUse> memory() const override {
     std::vector<MemoryUse> all;
     for (size_t i = 0; i < slots_.size(); ++i) {
@@ -285,11 +284,11 @@ class InstanceGroup final : public Executor {
     std::shared_ptr<Executor> executor;  // null: closed, to be opened again
     RequestId base = 0;                  // added to the executor's ids
     Time opened;
-    Status failure;                       // why it is closed
-    int64_t num_open = 0;                 // requests that were sent and have not ended
+    Status failure;        // why it is closed
+    int64_t num_open = 0;  // requests that were sent and have not ended
     int64_t num_restarts = 0;
     ExecutorStats before;                 // counts of its closed executors
-    std::vector<RankStats> ranks_before;  // likewise
+    std::vector<RankStats> ranks_before;  // counts of these, too
     std::thread watch;
   };
   // Where a request goes.
@@ -335,7 +334,8 @@ class InstanceGroup final : public Executor {
 
   // Adds `before` to `own`; without an executor `own` is empty, and becomes `before`.
   static void add_ranks(const std::vector<RankStats>& before, std::vector<RankStats>& own) {
-    if (own.empty()) own = before;
+    if (own.empty())
+      own = before;
     else
       for (size_t r = 0; r < std::min(own.size(), before.size()); ++r) {
         own[r].num_steps += before[r].num_steps;
@@ -396,7 +396,7 @@ class InstanceGroup final : public Executor {
     };
   }
 
-  // With the group's ids.
+  // The callback for an executor: responses get the group's ids.
   ResponseCallback passes(const Target& target, ResponseCallback callback) {
     return [this, instance = target.instance, base = target.base,
             callback = std::move(callback)](Response response) {
@@ -496,7 +496,7 @@ class InstanceGroup final : public Executor {
 
   const OpenInstance open_;
   const InstanceGroupOptions options_;
-  int64_t block_tokens_ = 0;  // of the KV cache
+  int64_t block_tokens_ = 0;  // of the KV cache; one instance: 0
   Facts facts_;
   ResponseStore store_;
   std::mutex store_mutex_;  // before mutex_; ids are expected before their responses are put
@@ -508,7 +508,7 @@ class InstanceGroup final : public Executor {
   std::vector<Slot> slots_;
   InstanceRouter router_;
 
-  mutable std::mutex steps_mutex_;      // before mutex_; guards those below
+  mutable std::mutex steps_mutex_;                     // before mutex_; guards those below
   std::vector<IterationStats> newest_{slots_.size()};  // of each instance
   const Executor* events_of_ = nullptr;
   uint64_t events_before_ = 0, num_events_ = 0;

@@ -23,9 +23,9 @@ struct InstanceGroupOptions {
 // Opens instance i; any thread, one call at a time for an instance.
 using OpenInstance = std::function<StatusOr<std::unique_ptr<Executor>>(int32_t instance)>;
 
-// Opens all instances. Requests go where InstanceRouter says. Ids are those of the instances' own
-// executors, plus a number for each executor times 2^40. Statistics are sums; health() fails when
-// no instance is healthy. Errors: those of `open`, annotated if there are several instances.
+// Opens all instances. InstanceRouter chooses the one for each request. Ids are those of the
+// instances' own executors, plus a number for each executor times 2^40. Statistics are sums;
+// health() fails when no instance is healthy. Errors: those of `open`.
 StatusOr<std::unique_ptr<Executor>> open_instances(OpenInstance open,
                                                    const InstanceGroupOptions& options);
 

@@ -85,7 +85,8 @@ TEST_F(InstanceGroupTest, AnswersAreThoseOfOneExecutor) {
   EXPECT_EQ(stats.generated_tokens, 30 * 12);
   EXPECT_EQ(group_->vocab_size(), kVocab);
   EXPECT_EQ(group_->max_sequence_length(), single.executor->max_sequence_length());
-  EXPECT_TRUE(wait_for([&] { return open_requests(0) + open_requests(1) + open_requests(2) == 0; }));
+  EXPECT_TRUE(
+      wait_for([&] { return open_requests(0) + open_requests(1) + open_requests(2) == 0; }));
 }
 
 TEST_F(InstanceGroupTest, RequestsGoToAllInstancesAndAPrefixToItsOwn) {
@@ -157,8 +158,7 @@ TEST_F(InstanceGroupTest, OneFailureLeavesTheOthersServing) {
   EXPECT_TRUE(group_->health().ok());
   EXPECT_TRUE(group_->can_enqueue());
   EXPECT_FALSE(group_->instances()[0].is_healthy);
-  for (int i = 0; i < 4; ++i)
-    EXPECT_TRUE(client_.run(*group_, request({30}, 3)).last.status.ok());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(client_.run(*group_, request({30}, 3)).last.status.ok());
   fail(1);
   EXPECT_THAT(group_->health().ToString(), HasSubstr("rank 0 is gone"));
   EXPECT_FALSE(group_->can_enqueue());
@@ -222,9 +222,8 @@ TEST_F(InstanceGroupTest, FailuresWhileRequestsComeLoseNone) {
   over = true;
   failing.join();
   EXPECT_GT(num_ok, 0);
-  EXPECT_TRUE(wait_for([&] {
-    return open_requests(0) + open_requests(1) + open_requests(2) == 0;
-  }));
+  EXPECT_TRUE(
+      wait_for([&] { return open_requests(0) + open_requests(1) + open_requests(2) == 0; }));
 }
 
 TEST_F(InstanceGroupTest, AHungInstanceIsNotOpenedAgain) {

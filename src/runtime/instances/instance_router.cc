@@ -10,7 +10,7 @@ namespace nereid::runtime {
 namespace {
 
 constexpr int64_t kMaxHashedTokens = 32768;  // bounds the time: some 10 us
-constexpr int32_t kSteps = 16;               // see RouteKeys::prefixes
+constexpr int32_t kPrefixSteps = 16;               // see RouteKeys::prefixes
 
 uint64_t bit(size_t instance) { return uint64_t{1} << instance; }
 
@@ -30,7 +30,7 @@ RouteKeys route_keys(const Request& request, int64_t tokens_per_block) {
   const absl::Span<const TokenId> tokens(request.input_token_ids);
   const int64_t end = std::min(num_tokens, kMaxHashedTokens) / tokens_per_block;
   int64_t done = 0;
-  for (int64_t n = 1; n <= end; n += std::max<int64_t>(n / kSteps, 1)) {
+  for (int64_t n = 1; n <= end; n += std::max<int64_t>(n / kPrefixSteps, 1)) {
     const auto part = tokens.subspan(static_cast<size_t>(done * tokens_per_block),
                                      static_cast<size_t>((n - done) * tokens_per_block));
     hash = absl::HashOf(hash, part);

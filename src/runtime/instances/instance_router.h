@@ -14,7 +14,7 @@
 
 namespace nereid::runtime {
 
-// What a request's instance depends on.
+// Properties of a request by which an instance is chosen.
 struct RouteKeys {
   // Some leading parts of the prompt, shortest first: of every number of whole blocks up to 32,
   // then at distances of a sixteenth.
@@ -23,7 +23,7 @@ struct RouteKeys {
     int32_t num_blocks = 0;
   };
   std::vector<Prefix> prefixes;
-  int64_t num_blocks = 0;          // of the prompt, the last one may be partial
+  int64_t num_blocks = 0;           // of the prompt, the last one may be partial
   std::optional<uint64_t> adapter;  // hash of its id; none: no adapter
   bool brings_weights = false;      // of the adapter
 };
@@ -31,7 +31,7 @@ struct RouteKeys {
 // `tokens_per_block`: 0: instances have no prefix cache.
 RouteKeys route_keys(const Request& request, int64_t tokens_per_block);
 
-// What an instance does at the moment.
+// Load of an instance at the moment.
 struct InstanceLoad {
   bool is_healthy = false;
   bool has_queue_place = false;

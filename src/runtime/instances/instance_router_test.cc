@@ -82,7 +82,7 @@ TEST(InstanceRouterTest, FullInstancesComeLast) {
   EXPECT_EQ(router.choose(keys, loads), 0U);
   loads[0].has_queue_place = false;
   EXPECT_EQ(router.choose(keys, loads), 1U);
-  loads[1].has_queue_place = false;  // whoever is chosen says why it takes no more
+  loads[1].has_queue_place = false;  // its executor refuses the request
   EXPECT_EQ(router.choose(keys, loads), 0U);
 }
 

@@ -55,7 +55,7 @@ void add_figures(ExecutorStats& to, const ExecutorStats& from) {
   }
 }
 
-// What is held at the moment.
+// Adds figures of the moment.
 void add_levels(ExecutorStats& to, const ExecutorStats& from) {
   to.num_active += from.num_active;
   to.num_waiting += from.num_waiting;

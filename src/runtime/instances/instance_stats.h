@@ -14,8 +14,8 @@ void add_stats(ExecutorStats& to, const ExecutorStats& from);
 // Counts since start of an executor that is closed; it holds nothing.
 ExecutorStats counts_of(const ExecutorStats& stats);
 
-// A step of one instance as one of the model: what it says about the model at the moment is added
-// from the newest steps of the other instances.
+// A step of one instance as one of the model: its figures of the moment are added to those of the
+// other instances' newest steps.
 void add_others(IterationStats& step, std::span<const IterationStats> others);
 
 }  // namespace nereid::runtime
