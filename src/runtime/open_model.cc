@@ -93,7 +93,7 @@ StatusOr<std::unique_ptr<exec::Runner>> make_processes(
       return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
                               info.id());
     options.devices.push_back(info.id());
-    // Launched processes know what they are bound to.
+    // The binding of launched processes counts in these.
     const bool is_share = options.participants.empty() || config.num_threads > 0;
     options.num_threads.push_back(is_share ? info.num_units : 0);
     engines.push_back(ranks.files[r].path());

@@ -83,9 +83,10 @@ TEST(Ranks, LaunchedProcessesHaveTheRanks) {
     EXPECT_THAT(launched_participants(c, mapping).value(), ElementsAre(1));
     c.participant_ids.clear();
     EXPECT_THAT(launched_participants(c, mapping).value(), ElementsAre(1));
-    EXPECT_THAT(launched_participants(c, {.tp = 2, .pp = 2}).status().ToString(),
-                HasSubstr("nereid started 2 processes, but the model has 4 ranks (tensor_parallel 2 "
-                          "* pipeline_parallel 2): start 4 processes"));
+    EXPECT_THAT(
+        launched_participants(c, {.tp = 2, .pp = 2}).status().ToString(),
+        HasSubstr("nereid started 2 processes, but the model has 4 ranks (tensor_parallel 2 "
+                  "* pipeline_parallel 2): start 4 processes"));
     EXPECT_THAT(refusal("1,0"), HasSubstr("participant_ids: '1,0': in process mode leader"));
     EXPECT_THAT(refusal("0"), HasSubstr("'0' are 1 processes, but the model has 2 ranks"));
     for (const char* const bad : {"0,", "0,x", ",1", "0,-1"})
