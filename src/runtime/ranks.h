@@ -28,8 +28,8 @@ StatusOr<io::Mapping> read_mapping(const ExecutorConfig& config);
 
 // The mapping for a model. In launched processes, and in process mode orchestrator, the ranks that
 // the model is built for (convert::built_mapping()) count if the configuration asks for one; in
-// launched processes tensor_parallel auto is their number by that of the stages. Errors: those of
-// read_mapping().
+// launched processes tensor_parallel auto is their number by that of the stages. Errors as
+// read_mapping() and built_mapping().
 StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
                                  const ExecutorConfig& config);
 

@@ -241,6 +241,8 @@ def written_out(bench):
         command += [*ports, "--disable-auto-complete-config",
                     "--backend-config=python,shm-region-prefix-name=prefix%d_" % rank, ":"]
     group = bench.start(command, bench.repository(2), http_port).wait_ready()
+    for rank in range(2):  # mpirun's default is a core for each
+        assert os.sched_getaffinity(group.rank(rank)) == os.sched_getaffinity(0)
     check_answers(group, bench)
     for number in (signal.SIGTERM, signal.SIGTERM):  # as pkill reaches all
         for pid, name in processes(group.mark).items():

@@ -1,5 +1,4 @@
-// Processes that mpirun or srun started with this command: the first serves, the others work for
-// it.
+// Processes that mpirun or srun started with this command: one serves, the others work for it.
 #pragma once
 
 #include <memory>

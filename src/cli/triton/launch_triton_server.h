@@ -17,7 +17,7 @@ struct LaunchPlan {
   std::map<std::string, std::string> environment;  // set for all of them
 };
 
-// What plan_launch() finds on the machine.
+// Facts of the machine for plan_launch().
 struct LaunchMachine {
   std::string bin;  // the folder of this program: the default server is in it
   bool has_mpirun = false;

@@ -1,5 +1,4 @@
-// The processes of a job as one server: process 0 serves, the others run ranks for it, and all end
-// together.
+// The processes of a job as one server: process 0 serves, the others run ranks for it.
 #pragma once
 
 #include <chrono>
@@ -19,8 +18,7 @@ inline constexpr Duration kMeetLimit = std::chrono::seconds(60);  // processes w
 enum class PeerMessageKind : uint8_t {
   kLead,  // the connection stays; its end without kEnd is the death of process 0
   kEnd,   // on that connection: process 0 ends in order
-  kRank,  // worker_arguments() as a list of texts; the descriptors of WorkerDescriptors that are
-          // set
+  kRank,  // worker_arguments() as a list of texts; valid descriptors of WorkerDescriptors
 };
 
 // Process 0's connections to the others. SIGTERM is sent to this process when another one is asked
@@ -30,7 +28,7 @@ class LaunchedGroup {
   // Connects in the background. To be called when SIGTERM is blocked, as it is for a server, and
   // before the first model is loaded. Unavailable: the system's reason.
   static StatusOr<std::unique_ptr<LaunchedGroup>> lead(const LaunchedJob& job);
-  // Tells the others that this process ends in order; those that do not end then are killed.
+  // The others end in order; those that do not are killed.
   virtual ~LaunchedGroup() = default;
 
   // This process stops already: nothing more asks it to.

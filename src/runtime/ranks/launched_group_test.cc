@@ -77,7 +77,8 @@ TEST(LaunchedGroup, AProcessEndsWithProcess0) {
       const Peer peer = lead(launched, 1);
       EXPECT_EQ(peer.process.id(), launched[1].id());
       const auto kind = PeerMessageKind::kEnd;
-      if (in_order) EXPECT_TRUE(send_to(peer, std::as_bytes(std::span(&kind, 1))).ok());
+      const Status sent = in_order ? send_to(peer, std::as_bytes(std::span(&kind, 1))) : ok();
+      EXPECT_TRUE(sent.ok()) << sent;
     }
     EXPECT_EQ(end_of(launched[1]), fmt::format("has ended with exit code {}", in_order ? 0 : 1));
   }

@@ -117,7 +117,7 @@ class Variables {
     return value ? value : "";
   }
   std::optional<int32_t> number(const char* name) const { return number_in(text(name)); }
-  // Of the first name that has one.
+  // The number of the first name that has one, with the name.
   std::optional<std::pair<const char*, int32_t>> number(
       const std::vector<const char*>& names) const {
     for (const char* const name : names)

@@ -20,7 +20,7 @@ struct LaunchedJob {
   pid_t launcher_process = 0;
 };
 
-// What launch_triton_server sets where there is no mpirun. It ends before the processes.
+// Variables that launch_triton_server sets without mpirun. It ends before the processes.
 inline constexpr const char *kLaunchedSize = "NEREID_LAUNCHED_SIZE",
                             *kLaunchedRank = "NEREID_LAUNCHED_RANK",
                             *kLaunchedKey = "NEREID_LAUNCHED_KEY";
@@ -38,9 +38,8 @@ StatusOr<std::optional<LaunchedJob>> launched_job();
 // most its share of the launcher's cores.
 int launched_threads(const LaunchedJob& job);
 
-// Open MPI binds each process to a core unless its user says otherwise, which suits processes with
-// one thread. Gives this thread and those that it starts the launcher's cores then. Also for one
-// process.
+// Open MPI binds each process, also the only one, to a core by default, which suits processes with
+// one thread. Gives this thread and those that it starts the launcher's cores then.
 void leave_default_binding();
 
 // "process 1 of 4 (Open MPI)"

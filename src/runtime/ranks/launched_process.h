@@ -28,7 +28,7 @@ class LaunchedProcess final : public WorkerProcess {
 
   pid_t id() const override { return process_.id(); }
   std::optional<std::string> ended(Duration limit) override;
-  bool ended_well() const override { return true; }  // only its parent is told how it ends
+  bool ended_well() const override { return true; }  // its exit code goes to its parent alone
   void kill() const override { process_.signal(SIGKILL); }
 
  private:

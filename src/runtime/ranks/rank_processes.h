@@ -49,8 +49,7 @@ StatusOr<std::filesystem::path> nereid_program();
 
 // Processes of ranks. One that ends or hangs ends the exchange of all ranks, and fails the health
 // of the group and of its device with Unavailable: rank, process, reason. Started processes end
-// with this object, launched ones give up their ranks; all end with this program, whatever becomes
-// of it.
+// with this object, launched ones give up their ranks; all end with this program, even if killed.
 class RankProcesses {
  public:
   // Starts the processes, or gives launched ones their ranks; returns when their devices are open.

@@ -50,17 +50,17 @@ StatusOr<WorkerStart> parse_worker_arguments(std::span<const std::string> argume
 struct WorkerDescriptors {
   comm::Descriptor steps;             // Channel
   comm::Descriptor beats;             // signs of life
-  comm::Descriptor tensor, pipeline;  // segments of the exchange, as WorkerStart says
+  comm::Descriptor tensor, pipeline;  // segments of the exchange, see WorkerStart
 };
 
-// What a worker does on its thread of signs of life when the leader has closed its end, or has
-// given no sign of life for `silence_ms`.
+// Reactions, on the thread of signs of life, to a leader that has closed its end, or has given no
+// sign of life for `silence_ms`.
 struct LeaderLoss {
   std::function<void()> closed, silent;  // null: nothing
 };
 
-// Runs a rank until the leader closes the channel. Errors are the worker's own; the leader has been
-// told those of the device and of the engine.
+// Runs a rank until the leader closes the channel. Errors are the worker's own; those of the device
+// and of the engine are sent to the leader.
 Status run_rank(const WorkerStart& start, WorkerDescriptors descriptors, const MakeOpener& opener,
                 const LeaderLoss& loss);
 
@@ -70,7 +70,7 @@ Status run_rank(const WorkerStart& start, WorkerDescriptors descriptors, const M
 // ends with the leader, whatever becomes of that.
 int rank_worker_main(int argc, char** argv, const MakeOpener& opener = engine_opener);
 
-inline constexpr int kFirstDescriptor = 3, kNumDescriptors = 4;  // those of WorkerDescriptors
+inline constexpr int kFirstDescriptor = 3, kNumDescriptors = 4;  // WorkerDescriptors
 
 // Executes the leader's messages until it closes the channel.
 Status serve_rank(Channel& channel, exec::Runner& runner);

@@ -74,7 +74,7 @@ class LaunchedWorker {
           job_.size, job_.launcher, seconds(meet_limit_));
     if (got < 0) return std::nullopt;
     if (ends[1].revents != 0) return ended_by_leader();
-    // Before signals: one that comes behind a connection of process 0 is told to it.
+    // Before signals: process 0 must be known for one that comes behind its connection.
     if (ends[0].revents != 0) {
       if (const Status status = take_connection(); !status.ok()) log_warn("{}", message(status));
       return std::nullopt;
