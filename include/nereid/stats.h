@@ -168,7 +168,6 @@ struct RankStats {
   int64_t num_steps = 0;
   // Time of its steps in the exchange with other ranks; on GPUs the time of enqueuing it.
   double exchange_seconds = 0;
-  std::string gpu_uuid;  // "GPU-..." or "MIG-..."; "" on CPUs
 };
 
 // An instance of a model (ExecutorConfig::num_instances), since the start of the model.

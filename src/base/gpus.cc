@@ -96,10 +96,11 @@ std::vector<Gpu> visible_gpus(const std::string& path) {
   return out;
 }
 
-std::string gpu_uuid(int index) {
-  const std::vector<Gpu> gpus = visible_gpus();
-  const auto i = static_cast<size_t>(index);
-  return index < 0 || i >= gpus.size() ? "" : gpus[i].uuid;
+std::string gpu_uuid(std::string_view device) {
+  const std::vector<Gpu> gpus = device.starts_with("cuda:") ? visible_gpus() : std::vector<Gpu>();
+  for (size_t i = 0; i < gpus.size(); ++i)
+    if (device == fmt::format("cuda:{}", i)) return gpus[i].uuid;
+  return "";
 }
 
 bool is_gpu_uuid(std::string_view name) {

@@ -22,8 +22,8 @@ struct Gpu {
 // In CUDA's order: number i is cuda:i. Empty: no driver, or no GPU.
 std::vector<Gpu> visible_gpus(const std::string& driver = "libcuda.so.1");
 
-// The UUID of cuda:`index`; "": no such GPU.
-std::string gpu_uuid(int index);
+// The UUID of "cuda:N"; "": another device, or no such GPU.
+std::string gpu_uuid(std::string_view device);
 
 // Whether `name` has the form of a UUID: it begins with "GPU-" or "MIG-".
 bool is_gpu_uuid(std::string_view name);

@@ -19,8 +19,9 @@ TEST(Gpus, AreThoseOfTheDriverInItsOrder) {
   EXPECT_DOUBLE_EQ(gpus[0].capability, 9.0);
   EXPECT_EQ(gpus[1].uuid, kFakeA10);
   EXPECT_DOUBLE_EQ(gpus[1].capability, 8.6);
-  EXPECT_EQ(gpu_uuid(1), kFakeA10);
-  EXPECT_EQ(gpu_uuid(2), "");
+  EXPECT_EQ(gpu_uuid("cuda:1"), kFakeA10);
+  EXPECT_EQ(gpu_uuid("cuda:2"), "");
+  EXPECT_EQ(gpu_uuid("cpu"), "");
   fake.show("10");
   gpus = visible_gpus();
   ASSERT_EQ(gpus.size(), 2u);

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/gpus.h"
 #include "base/log.h"
 #include "nereid/executor.h"
 #include "runtime/clock.h"
@@ -101,8 +100,6 @@ class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
       : model_(std::move(model)),
-        gpus_(model_.device.device->info().kind == DeviceKind::kCuda ? visible_gpus()
-                                                                     : std::vector<Gpu>()),
         bounds_{.limits = limits_of(model_, config),
                 .vocab_size = model_.runner->vocab_size(),
                 .embedding_width = model_.runner->embedding_width(),
@@ -234,8 +231,7 @@ class ExecutorImpl : public Executor {
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;
     for (const exec::RankFigures& rank : model_.runner->ranks())
-      all.push_back(
-          {rank.rank, rank.device, rank.num_steps, rank.exchange_seconds, uuid_of(rank.device)});
+      all.push_back({rank.rank, rank.device, rank.num_steps, rank.exchange_seconds});
     return all;
   }
 
@@ -247,13 +243,6 @@ class ExecutorImpl : public Executor {
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }
 
  private:
-  // "": a CPU.
-  std::string uuid_of(std::string_view device) const {
-    for (size_t i = 0; i < gpus_.size(); ++i)
-      if (device == fmt::format("cuda:{}", i)) return gpus_[i].uuid;
-    return "";
-  }
-
   // Parts of a request that take long to make or to find.
   struct Findings {
     Grammars::Order guide;
@@ -382,7 +371,6 @@ class ExecutorImpl : public Executor {
   }
 
   ModelInstance model_;
-  const std::vector<Gpu> gpus_;  // of a model on GPUs
   const RequestBounds bounds_;
   const float typical_acceptance_;
   const std::chrono::milliseconds max_time_;  // of a request

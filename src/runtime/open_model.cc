@@ -43,7 +43,7 @@ void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
   std::string kernels =
       fmt::format("{} threads, {} kernels", device.num_units, name_of(device.isa));
   if (device.kind == DeviceKind::kCuda) {
-    if (const std::string uuid = gpu_uuid(device.index); !uuid.empty()) id += " (" + uuid + ")";
+    if (const std::string uuid = gpu_uuid(id); !uuid.empty()) id += " (" + uuid + ")";
     kernels = fmt::format("sm{} kernels", device.sm);
   }
   log_info("model {} ({}) on {}: {}, {}", facts.name, facts.architecture, id, device.name, kernels);

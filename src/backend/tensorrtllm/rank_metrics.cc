@@ -1,5 +1,7 @@
 #include "backend/tensorrtllm/rank_metrics.h"
 
+#include "base/gpus.h"
+
 namespace nereid::backend {
 
 // Series 2 * i and 2 * i + 1 are those of rank i.
@@ -9,7 +11,8 @@ void RankMetrics::publish(std::span<const RankStats> ranks) {
                            {"version", std::to_string(version_)},
                            {"rank", std::to_string(ranks[i].rank)},
                            {"device", ranks[i].device}};
-    if (!ranks[i].gpu_uuid.empty()) labels.push_back({"gpu_uuid", ranks[i].gpu_uuid});
+    if (const std::string uuid = gpu_uuid(ranks[i].device); !uuid.empty())
+      labels.push_back({"gpu_uuid", uuid});
     set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_rank_steps_total",
              "Steps that the rank has executed", labels);
     set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_rank_exchange_seconds_total",
