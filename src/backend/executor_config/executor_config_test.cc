@@ -21,7 +21,8 @@ TEST(ExecutorConfig, GpusOfTheInstanceGroupAreThoseOfTheRanks) {
   EXPECT_EQ(devices_of(R"([{"count": 1, "gpus": [0, 1]}])"), "") << "what auto takes";
   EXPECT_EQ(devices_of(R"([{"count": 2}])"), "");
   EXPECT_EQ(
-      devices_of(R"([{"count": 1, "gpus": [1]}])", R"({"gpu_device_ids": {"string_value": "3"}})"),
+      devices_of(R"([{"count": 1, "gpus": [1]}])", R"({"gpu_device_ids": {"string_value": "3"},
+                           "gpt_model_path": {"string_value": "/"}})"),
       "cuda:3");
   EXPECT_EQ(devices_of(R"([{"count": 1, "gpus": [1]}])", R"({"device": {"string_value": "cpu"}})"),
             "");
