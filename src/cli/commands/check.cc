@@ -39,6 +39,7 @@ int check_main(int argc, char** argv) {
       run_tool({"nereid check", kFlags, "PATH"}, argc, argv, [&](const Args& args) -> Status {
         ASSIGN_OR_RETURN(const auto job, runtime::launched_job());
         if (job && job->rank > 0) return ok();  // process 0 reports
+        runtime::leave_default_binding();       // as a start does
         if (convert::check_is_model(args.words()[0]).ok()) {
           has_problems = !check_model(args.words()[0]);
           return ok();
