@@ -17,7 +17,7 @@ cp -r "$build/backends" "$target/backends"
 cp -r models/quickstart "$target/models/"
 cp LICENSE "$target/"
 # Triton's tools under their names, templates and clients.
-for name in convert_checkpoint trtllm-build fill_template hf_lora_convert launch_triton_server tritonserver trtllm-serve trtllm-bench prepare_dataset; do
+for name in convert_checkpoint trtllm-build fill_template hf_lora_convert launch_triton_server tritonserver trtllm-serve trtllm-bench trtllm-llmapi-launch prepare_dataset; do
   ln -sf nereid "$target/bin/$name"
 done
 mkdir -p "$target/tools" "$target/docs"

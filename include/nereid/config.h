@@ -104,7 +104,8 @@ struct ExecutorConfig {
   int32_t pipeline_parallel = 1;
   int32_t expert_parallel = 1;
   // Devices of the ranks, in order, at least as many: "cuda:0-3", "cuda:0,2"; cpu: all ranks on
-  // this CPU. Empty: `device`, and the GPUs after it.
+  // this CPU. Empty: `device`, and the GPUs after it. With several instances also a list for each,
+  // "cuda:0,1;cuda:2,3": instance i has list i mod the number of lists.
   std::string devices;
   // Results have the same bits for any tensor_parallel, on CPUs; the engine is built for it.
   bool tp_invariant = false;
@@ -113,9 +114,19 @@ struct ExecutorConfig {
   // leader: the first rank is a thread of this process. orchestrator: all ranks are processes of
   // their own, also the only one.
   std::string process_mode = "leader";
-  // Of the processes that mpirun or srun has started, those of the ranks, in order: "1,2". Empty:
-  // leader: all, from 0 on; orchestrator: the model starts processes itself.
+  // Processes of the ranks, by number, among those that mpirun or srun has started: "1,2". Empty:
+  // leader: all, from 0 on; orchestrator: the model starts processes itself. With several instances
+  // a list for each, as `devices`: "1,2;3,4".
   std::string participant_ids;
+  // Instances of the model, each with ranks, weights and a KV cache of its own, and max_batch_size,
+  // max_queue_size and max_logits_bytes for itself. CPU threads and memory_bytes are divided among
+  // those on the same devices. A request goes to the instance that has its prefix and room for it.
+  // Valid: 0 to 64; 0 = 1.
+  int32_t num_instances = 0;
+  // An instance whose device or ranks have failed is opened again, after 1, 2, 4 ... 60 seconds:
+  // true, false or auto, which is true with process_mode orchestrator. Not one whose device hangs
+  // in this process: its memory cannot be freed.
+  std::string restart_failed = "auto";
   int32_t num_threads = 0;  // CPU compute threads; 0 = one per physical core
   // Budget for weights, buffers and KV together, for each GPU, or for all ranks on a CPU; 0 = a
   // share of the free memory.

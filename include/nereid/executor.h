@@ -41,9 +41,9 @@ class Executor {
 
   // Validates and queues. After OK, `callback` gets one or more Responses, exactly one of them with
   // is_final. Each of num_return_sequences (best_of) takes one entry of the queue and one id: the
-  // next request's id is higher by their number. InvalidArgument: a field of the request;
-  // ResourceExhausted: the queue is full; Unavailable: shutting down, a device that has failed, or
-  // logits beyond max_logits_bytes beside those of other requests.
+  // next request's id is higher by their number (with several instances: of the same one).
+  // InvalidArgument: a field of the request; ResourceExhausted: the queue is full; Unavailable:
+  // shutting down, a device that has failed, or logits beyond max_logits_bytes beside others.
   virtual absl::StatusOr<RequestId> enqueue(Request request, ResponseCallback callback) = 0;
 
   // enqueue() without a callback: responses are kept until await_responses() takes them or the
@@ -54,6 +54,10 @@ class Executor {
   // order) or none (errors as above, those of a field with "requests[i]: " before the message).
   virtual absl::StatusOr<std::vector<RequestId>> enqueue_requests(
       std::vector<Request> requests) = 0;
+
+  // The same with a callback for all of them.
+  virtual absl::StatusOr<std::vector<RequestId>> enqueue_requests(std::vector<Request> requests,
+                                                                  ResponseCallback callback) = 0;
 
   // Every ready response of all requests enqueued without a callback, in order for one
   // request. Waits for the first one; empty: `timeout` has passed, or the executor is shutting
@@ -82,8 +86,12 @@ class Executor {
   virtual bool can_enqueue() const = 0;
 
   // Not OK once the device has failed for good: Unavailable, with the device and its first error.
-  // All requests then end with this status, and new ones are refused with it.
+  // All requests then end with this status, and new ones are refused with it. OK while one of
+  // several instances is healthy.
   virtual absl::Status health() const = 0;
+
+  // Whether the failed device may still execute: its memory stays allocated for ever.
+  virtual bool is_hung() const { return false; }
 
   // Refuses new requests and waits until accepted ones have finished; after `timeout` cancels the
   // rest. Responses and statistics can still be taken.
@@ -109,6 +117,8 @@ class Executor {
 
   virtual std::vector<MemoryUse> memory() const = 0;
   virtual std::vector<RankStats> ranks() const { return {}; }  // none: the model has one rank
+  // None: there is one, which is not restarted.
+  virtual std::vector<InstanceStats> instances() const { return {}; }
   virtual int32_t vocab_size() const = 0;
   virtual int32_t embedding_width() const = 0;  // numbers in the embedding of a token
   virtual int32_t num_labels() const = 0;   // size of a Pooling::kScore result; 0: no score head

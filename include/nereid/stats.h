@@ -170,6 +170,14 @@ struct RankStats {
   double exchange_seconds = 0;
 };
 
+// An instance of a model (ExecutorConfig::num_instances), since the start of the model.
+struct InstanceStats {
+  int32_t instance = 0;
+  bool is_healthy = true;
+  int64_t num_requests = 0;  // that were sent to it and have not ended
+  int64_t num_restarts = 0;  // that have succeeded
+};
+
 // The iteration statistics as JSON in TensorRT-LLM's form and order; fields that do not apply are
 // null. The time is UTC, "MM-DD-YYYY HH:MM:SS.ffffff".
 std::string to_json(const IterationStats& stats);

@@ -59,6 +59,8 @@ constexpr Tool kTools[] = {
      "fill the ${placeholders} of a config.pbtxt"},
     {"launch_triton_server", nereid::cli::launch_triton_server_main,
      "start the server on a model repository, in the background"},
+    {"trtllm-llmapi-launch", nereid::cli::llmapi_launch_main,
+     "behind mpirun or srun: run a command in process 0, ranks of its models in the others"},
 };
 
 // "/x/fill_template.py" -> "fill_template"

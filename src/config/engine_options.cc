@@ -3,20 +3,22 @@
 
 #include <fmt/format.h>
 
+#include "base/gpus.h"
 #include "config/engine_option_groups.h"
 
 namespace nereid::config {
 namespace {
 
 constexpr double kMaxTokens = 1 << 30;
-constexpr int32_t kMaxRanks = 64;
+constexpr int32_t kMaxRanks = 64, kMaxInstances = 64;
 constexpr const char* kWeightTypes = "auto|bf16|int8|int4|w8a8|fp8";
 
 std::string device_problem(const std::string& name) {
   const bool is_gpu = name.starts_with("cuda:") && name.size() > 5 &&
                       name.find_first_not_of("0123456789", 5) == name.npos;
-  if (name == "auto" || name == "cpu" || is_gpu) return "";
-  return fmt::format("'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
+  if (name == "auto" || name == "cpu" || is_gpu || is_gpu_uuid(name)) return "";
+  return fmt::format(
+      "'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU), the UUID of a GPU", name);
 }
 
 std::string ranks_problem(const std::string& text) {
@@ -50,7 +52,8 @@ void add_ranks(Options& options, ExecutorConfig& c) {
         .parameter = "expert_parallel"},
        {.name = "devices",
         .field = field(c.devices),
-        .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2; cpu = all on this CPU",
+        .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2, or UUIDs of GPUs (GPU-...); "
+                "cpu = all on this CPU; with several instances a list for each, cuda:0,1;cuda:2,3",
         .flag = "--devices",
         .parameter = "devices",
         .default_text = "`device` and the GPUs after it"},
@@ -66,13 +69,51 @@ void add_ranks(Options& options, ExecutorConfig& c) {
         .parameter = "rank_processes"}});
 }
 
+void add_instances(Options& options, ExecutorConfig& c) {
+  add_group(
+      options, "Processes and instances",
+      {{.name = "process_mode",
+        .field = field(c.process_mode),
+        .help = "leader (the first rank, and on GPUs all ranks, are threads of this process) | "
+                "orchestrator (all ranks on CPUs, and a model with one rank on a GPU, are "
+                "processes of their own; this one only plans and answers)",
+        .words = "leader|orchestrator",
+        .flag = "--process-mode",
+        .parameter = "process_mode"},
+       {.name = "participant_ids",
+        .field = field(c.participant_ids),
+        .help = "of the processes that mpirun or srun has started, those of the ranks, in order: "
+                "1,2; with several instances a list for each: 1,2;3,4",
+        .flag = "--participant-ids",
+        .parameter = "participant_ids",
+        .default_text = "leader: all; orchestrator: processes are started"},
+       {.name = "num_instances",
+        .field = field(c.num_instances),
+        .help = "instances of the model, each with ranks, weights and KV cache of its own; a "
+                "request goes to the one that has its prefix and room; CPU threads and "
+                "`memory_bytes` are divided among them; 0 = one, or in config.pbtxt, with "
+                "`process_mode` orchestrator or several lists of devices or participants, the "
+                "count of instance_group",
+        .range = {0, kMaxInstances},
+        .flag = "--instances",
+        .parameter = "num_instances"},
+       {.name = "restart_failed",
+        .field = field(c.restart_failed),
+        .help = "an instance whose device or ranks have failed is opened again, after 1, 2, 4 ... "
+                "60 seconds (not one whose device hangs in this process): true | false | auto (as "
+                "true with `process_mode` orchestrator)",
+        .words = "auto|true|false",
+        .flag = "--restart-failed",
+        .parameter = "restart_failed"}});
+}
+
 void add_machine(Options& options, ExecutorConfig& c) {
   add_group(
       options, "Device and memory",
       {{.name = "device",
         .field = field(c.device),
-        .help =
-            "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | cuda:N",
+        .help = "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | "
+                "cuda:N | the UUID of a GPU or a MIG slice (GPU-..., MIG-...), or its beginning",
         .flag = "--device",
         .parameter = "device",
         .problem = device_problem},
@@ -350,6 +391,7 @@ Options engine_options(ExecutorConfig& c) {
   Options options;
   add_machine(options, c);
   add_ranks(options, c);
+  add_instances(options, c);
   add_model(options, c);
   add_limits(options, c);
   add_scheduling(options, c);

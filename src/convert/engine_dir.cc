@@ -184,6 +184,23 @@ StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::
   return limits;
 }
 
+StatusOr<io::Mapping> built_mapping(const std::filesystem::path& path) {
+  const std::filesystem::path engine = given_engine(path);
+  const std::filesystem::path file = (engine.empty() ? path : engine.parent_path()) / "config.json";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return io::Mapping();
+  ASSIGN_OR_RETURN(const json::object object, models::read_object(file));
+  const json::object* checkpoint = &object;
+  if (!engine.empty()) {
+    models::Config config(object, file.string());
+    checkpoint = config.object("pretrained_config");
+    RETURN_IF_ERROR(config.status());
+  }
+  if (!checkpoint || !models::is_trtllm_config(*checkpoint)) return io::Mapping();
+  ASSIGN_OR_RETURN(const models::Ranks ranks, models::read_ranks(*checkpoint, file.string()));
+  return io::Mapping{.tp = ranks.tp, .pp = ranks.pp, .ep = std::max(ranks.moe_ep, 1)};
+}
+
 StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path) {
   if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
     ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));

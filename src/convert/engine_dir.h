@@ -60,6 +60,10 @@ struct EngineLimits {
 // No value: no engine directory, or no config.json. InvalidArgument: file, field, allowed values.
 StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::path& dir);
 
+// Ranks that an engine directory or a TensorRT-LLM checkpoint is divided among, by its config.json;
+// of other models, one. InvalidArgument: file, field, allowed values.
+StatusOr<io::Mapping> built_mapping(const std::filesystem::path& path);
+
 // Model facts of an engine or a model directory.
 StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path);
 

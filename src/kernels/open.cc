@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/gpus.h"
 #include "base/log.h"
 #include "comm/thread_group.h"
 #include "kernels/api/plugin.h"
@@ -116,8 +117,14 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
     if (error == std::errc() && end == digits.data() + digits.size() && index >= 0)
       return open_cuda(index);
   }
+  if (is_gpu_uuid(name)) {
+    ASSIGN_OR_RETURN(const int32_t index, find_gpu(visible_gpus(), name));
+    return open_cuda(index);
+  }
   return invalid_argument(
-      "device '{}' is not known; allowed: auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
+      "device '{}' is not known; allowed: auto, cpu, cuda:N (cuda:0 is the first GPU), the UUID of "
+      "a GPU",
+      name);
 }
 
 StatusOr<int32_t> num_gpus() {

@@ -25,9 +25,10 @@ struct OpenedDevice {
   std::unique_ptr<Device> device;
 };
 
-// Names: "cpu", "cuda:N", "auto" = the first GPU; the CPU if there is none or options.isa is set.
-// CUDA needs libnereid_cuda.so. Search order: $NEREID_CUDA_LIBRARY, the binary's directory, ../lib,
-// the loader's path. Errors name the missing part (library, driver, device number).
+// Names: "cpu", "cuda:N", the UUID of a GPU or MIG slice or the beginning of one (base/gpus.h),
+// "auto" = the first GPU; the CPU if there is none or options.isa is set. CUDA needs
+// libnereid_cuda.so. Search order: $NEREID_CUDA_LIBRARY, the binary's directory, ../lib, the
+// loader's path. Errors name the missing part (library, driver, device number).
 StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& options = {});
 
 // GPUs that the driver shows. Unavailable: no device library.

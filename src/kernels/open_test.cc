@@ -1,4 +1,5 @@
 #include "kernels/open.h"
+#include "base/testing/fake_gpus.h"
 #include "base/testing/source_dir.h"
 
 #include <gmock/gmock.h>
@@ -81,6 +82,18 @@ TEST(Open, AutoIsTheCpuWhereNoGpuCanBeUsed) {
   const StatusOr<OpenedDevice> named = open_device("auto", {.isa = "generic"});
   ASSERT_TRUE(named.ok()) << named.status();
   EXPECT_EQ(name_of(named->device->info().isa), "generic");
+}
+
+TEST(Open, GpusHaveUuids) {
+  const FakeGpus fake;
+  setenv("NEREID_CUDA_LIBRARY", (build_dir() + "/test_plugins/libnereid_hanging_plugin.so").c_str(),
+         1);  // has one GPU
+  EXPECT_TRUE(open_device(kFakeH200).ok());
+  EXPECT_TRUE(open_device("GPU-0a").ok());
+  EXPECT_THAT(error_of(open_device(kFakeA10)), HasSubstr("device 'cuda:1' does not exist"));
+  unsetenv("NEREID_CUDA_LIBRARY");
+  EXPECT_THAT(error_of(open_device(kFakeSlice)),
+              HasSubstr(std::string("is not visible: cuda:0 is ") + kFakeH200));
 }
 
 TEST(Open, CudaLibraryOfAnotherBuildIsRefused) {

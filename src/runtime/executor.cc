@@ -159,10 +159,15 @@ class ExecutorImpl : public Executor {
   }
 
   StatusOr<std::vector<RequestId>> enqueue_requests(std::vector<Request> requests) override {
-    for (size_t i = 0; i < requests.size(); ++i)
-      if (Status s = check_request(requests[i], bounds_); !s.ok())
-        return annotate(s, fmt::format("requests[{}]", i));
+    RETURN_IF_ERROR(check_all(requests));
     return accept(std::move(requests), nullptr);
+  }
+
+  StatusOr<std::vector<RequestId>> enqueue_requests(std::vector<Request> requests,
+                                                    ResponseCallback callback) override {
+    if (!callback) return invalid_argument("callback: must not be null");
+    RETURN_IF_ERROR(check_all(requests));
+    return accept(std::move(requests), std::move(callback));
   }
 
   std::vector<Response> await_responses(Timeout timeout) override { return store_.await(timeout); }
@@ -180,6 +185,7 @@ class ExecutorImpl : public Executor {
   void cancel(RequestId id) override { inbox_.push(Cancel{id}); }
 
   Status health() const override { return model_.health().failure(); }
+  bool is_hung() const override { return model_.health().is_hung(); }
 
   bool can_enqueue() const override {
     std::lock_guard lock(mutex_);
@@ -259,6 +265,13 @@ class ExecutorImpl : public Executor {
     }
     found.input_keys = input_keys(request, bounds_.vocab_size);
     return found;
+  }
+
+  Status check_all(const std::vector<Request>& requests) const {
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (Status s = check_request(requests[i], bounds_); !s.ok())
+        return annotate(s, fmt::format("requests[{}]", i));
+    return ok();
   }
 
   // Takes checked requests, all or none. Without a callback their responses go to the store.

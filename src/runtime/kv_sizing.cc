@@ -30,7 +30,7 @@ constexpr size_t kLogitsShare = 64;
 struct Part {
   const io::Plan& plan;
   const Device& device;
-  size_t num_sharing = 1;  // ranks on the device
+  size_t num_sharing = 1;  // ranks on the device, of all instances
   bool logs = true;        // reductions of limits; one rank of a model
 
   size_t free_bytes() const { return device.free_bytes() / num_sharing; }
@@ -356,7 +356,8 @@ StatusOr<exec::RunnerLimits> size_kv_cache(std::span<const RankPart> ranks,
   for (size_t r = 0; r < ranks.size(); ++r) {
     const auto num_sharing =
         std::ranges::count(ranks, ranks[r].device->info().id(),
-                           [](const RankPart& p) { return p.device->info().id(); });
+                           [](const RankPart& p) { return p.device->info().id(); }) *
+        std::max(config.num_instances, 1);
     own.memory_bytes = config.memory_bytes / num_sharing;
     const Part part{*ranks[r].plan, *ranks[r].device, static_cast<size_t>(num_sharing), r == 0};
     // A draft model is on the first rank's device.

@@ -33,8 +33,8 @@ struct RankPart {
 };
 
 // Limits for all ranks, in their order: the least that each has memory for. Ranks on one device (a
-// CPU, too) share memory_bytes, or its free memory; all ranks share host_cache_bytes. bytes_beside:
-// on the first rank's device.
+// CPU, too) share memory_bytes, or its free memory, with those of all num_instances; all ranks
+// share host_cache_bytes. bytes_beside: on the first rank's device.
 StatusOr<exec::RunnerLimits> size_kv_cache(std::span<const RankPart> ranks,
                                            const ExecutorConfig& config, size_t bytes_beside = 0,
                                            bool all_states = false);

@@ -58,6 +58,19 @@ TEST_F(KvSizingTest, NoMoreThanAFullBatch) {
   EXPECT_EQ(size().max_sequence_length, 48);
 }
 
+TEST_F(KvSizingTest, InstancesOnADeviceShareItsMemory) {
+  const RankPart part{&plan_, opened_.device.get()};
+  ExecutorConfig half = config_;
+  half.memory_bytes /= 2;
+  half.kv_cache.memory_fraction = config_.kv_cache.memory_fraction = 0.5;
+  config_.num_instances = 2;
+  const auto shared = size_kv_cache({&part, 1}, config_), own = size_kv_cache({&part, 1}, half);
+  ASSERT_TRUE(shared.ok() && own.ok()) << shared.status() << own.status();
+  EXPECT_EQ(shared->num_blocks, own->num_blocks);
+  config_.num_instances = 1;
+  EXPECT_NE(size_kv_cache({&part, 1}, config_)->num_blocks, own->num_blocks);
+}
+
 TEST_F(KvSizingTest, SequencesMayBeShorterThanTheModelAllows) {
   config_.max_sequence_length = 40;
   EXPECT_EQ(size().max_sequence_length, 40);

@@ -1,10 +1,12 @@
 // Opens a model directory as a ModelInstance; Executor::create().
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/gpus.h"
 #include "base/log.h"
 #include "convert/engine_dir.h"
 #include "exec/rank_group.h"
@@ -12,6 +14,8 @@
 #include "io/engine_writer.h"
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
+#include "runtime/instances/instance_configs.h"
+#include "runtime/instances/instance_group.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
 #include "runtime/ranks.h"
@@ -35,12 +39,14 @@ std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::pat
 }
 
 void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
-  const std::string kernels =
-      device.kind == DeviceKind::kCpu
-          ? fmt::format("{} threads, {} kernels", device.num_units, name_of(device.isa))
-          : fmt::format("sm{} kernels", device.sm);
-  log_info("model {} ({}) on {}: {}, {}", facts.name, facts.architecture, device.id(), device.name,
-           kernels);
+  std::string id = device.id();
+  std::string kernels =
+      fmt::format("{} threads, {} kernels", device.num_units, name_of(device.isa));
+  if (device.kind == DeviceKind::kCuda) {
+    if (const std::string uuid = gpu_uuid(id); !uuid.empty()) id += " (" + uuid + ")";
+    kernels = fmt::format("sm{} kernels", device.sm);
+  }
+  log_info("model {} ({}) on {}: {}, {}", facts.name, facts.architecture, id, device.name, kernels);
 }
 
 Status load_adapters(const std::filesystem::path& engine, std::vector<io::AdapterModule> modules,
@@ -62,58 +68,91 @@ Status load_adapters(const std::filesystem::path& engine, std::vector<io::Adapte
 struct RankEngines {
   std::vector<io::EngineFile> files;
   std::vector<const kernels::OpenedDevice*> devices;
+  std::shared_ptr<RankProcesses> processes;  // of ranks from first_process on; null: none
+  int32_t first_process = 1;
 
   const io::Plan& plan() const { return files[0].plan(); }
+  // Where the rank computes.
+  Device& device(size_t rank) const {
+    const auto r = static_cast<int32_t>(rank);
+    return processes && r >= first_process ? processes->device(r) : *devices[rank]->device;
+  }
 };
+
+bool is_orchestrated(const ExecutorConfig& config) { return config.process_mode == "orchestrator"; }
 
 StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const ExecutorConfig& config,
                                         size_t bytes_beside = 0, bool all_states = false) {
   std::vector<RankPart> parts;
   for (size_t r = 0; r < ranks.files.size(); ++r)
-    parts.push_back({&ranks.files[r].plan(), ranks.devices[r]->device.get()});
+    parts.push_back({&ranks.files[r].plan(), &ranks.device(r)});
   return size_kv_cache(parts, config, bytes_beside, all_states);
 }
 
-// Ranks on CPUs of which all but the first are processes.
-StatusOr<std::unique_ptr<exec::Runner>> make_processes(RankEngines ranks,
-                                                       const ExecutorConfig& config,
+// Starts the processes of ranks, or takes launched ones. `health`: of the group.
+Status start_processes(const ExecutorConfig& config, Health& health, RankEngines& ranks) {
+  const io::Mapping& mapping = ranks.plan().mapping;
+  ASSIGN_OR_RETURN(std::vector<int32_t> participants, launched_participants(config, mapping));
+  const bool is_orchestrator = is_orchestrated(config);
+  if (!is_orchestrator && !config.rank_processes && participants.empty()) return ok();
+  RankProcessOptions options{.tp = mapping.tp,
+                             .pp = mapping.pp,
+                             .first = is_orchestrator ? 0 : 1,
+                             .participants = std::move(participants),
+                             .isa = config.isa,
+                             .device_timeout = std::chrono::seconds(config.device_timeout_secs)};
+  if (!is_orchestrator) options.local = {&ranks.devices[0]->device->health()};
+  // Launched processes have the cores that they are bound to.
+  const bool is_share = options.participants.empty() || config.num_threads > 0;
+  for (size_t r = 0; r < ranks.devices.size(); ++r) {
+    const DeviceInfo& info = ranks.devices[r]->device->info();
+    const bool is_cpu = info.kind == DeviceKind::kCpu;
+    if (!is_cpu && config.rank_processes)
+      return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
+                              info.id());
+    if (!is_cpu && mapping.world() > 1) {
+      log_info(
+          "the {} ranks on GPUs are threads of this process, since they exchange through its "
+          "memory{}",
+          mapping.world(),
+          options.participants.empty() ? "" : "; the launched processes wait for its end");
+      return ok();
+    }
+    options.devices.push_back(info.id());
+    options.num_threads.push_back(is_cpu && is_share ? info.num_units : 0);
+  }
+  ranks.first_process = options.first;
+  ASSIGN_OR_RETURN(ranks.processes, RankProcesses::start(options, &health));
+  return ok();
+}
+
+// Ranks of which those from first_process on are processes.
+StatusOr<std::unique_ptr<exec::Runner>> load_processes(RankEngines ranks,
                                                        const exec::RunnerLimits& limits,
                                                        const kernels::KernelChoices& forced,
                                                        Health& health) {
-  const io::Mapping& mapping = ranks.plan().mapping;
-  const kernels::OpenedDevice& own = *ranks.devices[0];
-  RankProcessOptions options{.tp = mapping.tp,
-                             .pp = mapping.pp,
-                             .isa = config.isa,
-                             .device_timeout = std::chrono::seconds(config.device_timeout_secs),
-                             .local = {&own.device->health()}};
+  RankProcesses& processes = *ranks.processes;
+  const auto first = static_cast<size_t>(ranks.first_process);
   std::vector<std::filesystem::path> engines;
-  for (size_t r = 0; r < ranks.files.size(); ++r) {
-    const DeviceInfo& info = ranks.devices[r]->device->info();
-    if (info.kind != DeviceKind::kCpu)
-      return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
-                              info.id());
-    options.devices.push_back(info.id());
-    options.num_threads.push_back(info.num_units);
-    engines.push_back(ranks.files[r].path());
+  for (const io::EngineFile& file : ranks.files) engines.push_back(file.path());
+  RETURN_IF_ERROR(processes.begin_load(engines, limits, forced));
+  std::vector<const Health*> remote;
+  for (size_t r = first; r < engines.size(); ++r) remote.push_back(&ranks.device(r).health());
+  std::vector<exec::RankGroup::Rank> runners;
+  for (size_t r = 0; r < first; ++r) {
+    const kernels::OpenedDevice& own = *ranks.devices[r];
+    own.device->health().set_peers(remote);
+    ASSIGN_OR_RETURN(exec::RankComms comms, processes.comms(static_cast<int32_t>(r)));
+    auto runner = exec::make_runner(std::move(ranks.files[r]), *own.device, own.registry, limits,
+                                    forced, std::move(comms));
+    if (!runner.ok()) return annotate(runner.status(), fmt::format("rank {}", r));
+    runners.push_back({.runner = *std::move(runner), .device = own.device.get()});
   }
-  ASSIGN_OR_RETURN(const auto processes, RankProcesses::start(options, &health));
-  RETURN_IF_ERROR(processes->begin_load(engines, limits, forced));
-  ASSIGN_OR_RETURN(exec::RankComms comms, processes->comms(0));
-  std::vector<const Health*> peers;
-  for (int32_t r = 1; r < mapping.world(); ++r) peers.push_back(&processes->device(r).health());
-  own.device->health().set_peers(std::move(peers));
-  std::vector<exec::RankGroup::Rank> runners(1);
-  runners[0].device = own.device.get();
-  auto first = exec::make_runner(std::move(ranks.files[0]), *own.device, own.registry, limits,
-                                 forced, std::move(comms));
-  if (!first.ok()) return annotate(first.status(), "rank 0");
-  runners[0].runner = *std::move(first);
-  ASSIGN_OR_RETURN(auto others, processes->finish_load());
+  ASSIGN_OR_RETURN(auto others, processes.finish_load());
   for (auto& other : others) {
-    const auto rank = static_cast<int32_t>(runners.size());
-    runners.push_back({.runner = std::move(other), .device = &processes->device(rank)});
-    log_info("rank {}: process {}", rank, processes->process(rank));
+    const size_t rank = runners.size();
+    runners.push_back({.runner = std::move(other), .device = &ranks.device(rank)});
+    log_info("rank {}: process {}", rank, processes.process(static_cast<int32_t>(rank)));
   }
   return std::make_unique<exec::RankGroup>(std::move(runners), health);
 }
@@ -127,8 +166,7 @@ StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
   if (!health)
     return exec::make_runner(std::move(ranks.files[0]), *ranks.devices[0]->device,
                              ranks.devices[0]->registry, limits, forced);
-  if (config.rank_processes)
-    return make_processes(std::move(ranks), config, limits, forced, *health);
+  if (ranks.processes) return load_processes(std::move(ranks), limits, forced, *health);
   ASSIGN_OR_RETURN(std::vector<exec::RankComms> comms,
                    join_ranks(config, ranks.plan().mapping, ranks.devices));
   // Replicated products (routers) have equal bits on all tensor ranks by the same algorithms.
@@ -152,6 +190,7 @@ StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
 Status make_runners(RankEngines ranks, const io::EngineFile* whole,
                     const std::filesystem::path& model_dir, const ExecutorConfig& config,
                     const kernels::KernelChoices& forced, bool has_trees, ModelInstance& model) {
+  if (model.ranks_health) RETURN_IF_ERROR(start_processes(config, *model.ranks_health, ranks));
   exec::RunnerLimits limits;
   if (wants_draft_engines(model_dir, config)) {
     ASSIGN_OR_RETURN(DraftEngines drafts,
@@ -193,9 +232,10 @@ Status open_ranks(const std::filesystem::path& model_dir, const ExecutorConfig& 
   model.device = std::move(devices[0]);
   for (size_t r = 1; r < devices.size(); ++r) model.devices.push_back(std::move(devices[r]));
   model.num_stages = mapping.pp;
-  if (mapping.is_single()) return ok();
-  model.ranks_health = std::make_unique<Health>(
-      [count = mapping.world()] { return fmt::format("the group of {} ranks", count); });
+  if (mapping.is_single() && !is_orchestrated(config)) return ok();
+  model.ranks_health = std::make_unique<Health>([count = mapping.world()] {
+    return fmt::format("the group of {} rank{}", count, count == 1 ? "" : "s");
+  });
   model.ranks_health->set_timeout(std::chrono::seconds(config.device_timeout_secs));
   return ok();
 }
@@ -262,8 +302,9 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config, bool has_trees) {
   ModelInstance model;
-  ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
+  ASSIGN_OR_RETURN(io::Mapping mapping, mapping_of(model_dir, config));
   RETURN_IF_ERROR(open_ranks(model_dir, config, mapping, model));
+  RETURN_IF_ERROR(launched_participants(config, mapping).status());  // before engines are built
   ASSIGN_OR_RETURN(const convert::BuildOptions build,
                    build_options(model_dir, config, model.device));
   RETURN_IF_ERROR(check_ranks(mapping, build));
@@ -313,9 +354,18 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::create(const std::filesystem
   ASSIGN_OR_RETURN(const convert::EngineLimits limits,
                    runtime::apply_engine_limits(model_dir, limited));
   RETURN_IF_ERROR(runtime::check_config(limited));
-  ASSIGN_OR_RETURN(runtime::ModelInstance model, runtime::open_model(model_dir, limited));
-  model.limits = limits;
-  return runtime::make_executor(std::move(model), limited);
+  // Instance i.
+  const auto open = [model_dir, limits, configs = runtime::instance_configs(limited)](
+                        int32_t i) -> StatusOr<std::unique_ptr<Executor>> {
+    const ExecutorConfig& own = configs[static_cast<size_t>(i)];
+    ASSIGN_OR_RETURN(runtime::ModelInstance model, runtime::open_model(model_dir, own));
+    model.limits = limits;
+    return runtime::make_executor(std::move(model), own);
+  };
+  const int32_t count = std::max(limited.num_instances, 1);
+  const bool restarts = runtime::restarts_failed(limited);
+  if (count == 1 && !restarts) return open(0);
+  return runtime::open_instances(open, {.num_instances = count, .restarts = restarts});
 }
 
 }  // namespace nereid

@@ -5,12 +5,15 @@
 #include <chrono>
 #include <optional>
 
+#include "base/gpus.h"
 #include "base/log.h"
 #include "comm/thread_group.h"
 #include "convert/compile.h"
+#include "convert/engine_dir.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
+#include "runtime/ranks/launched_job.h"
 #include "tensor/cpu_probe.h"
 
 namespace nereid::runtime {
@@ -32,7 +35,8 @@ Status add_gpus(std::string_view part, std::string_view list, std::vector<std::s
   const auto last = dash == part.npos ? first : read_number(part.substr(dash + 1));
   if (!first || !last || *last < *first || *last - *first >= io::kMaxRanks)
     return invalid_argument(
-        "devices: '{}' in '{}' is no GPU; allowed are cpu, and lists like cuda:0-3 or cuda:0,2",
+        "devices: '{}' in '{}' is no GPU; allowed are cpu, and lists like cuda:0-3, cuda:0,2 or "
+        "GPU-UUID,GPU-UUID",
         part, list);
   for (int32_t gpu = *first; gpu <= *last; ++gpu)
     devices.push_back(fmt::format("{}{}", kCudaPrefix, gpu));
@@ -103,19 +107,24 @@ StatusOr<std::vector<std::string>> read_devices(std::string_view list) {
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
     std::string_view part = list.substr(begin, end - begin);
+    begin = end + 1;
+    if (is_gpu_uuid(part)) {
+      devices.emplace_back(part);
+      continue;
+    }
     if (devices.empty() && !part.starts_with(kCudaPrefix))
-      return invalid_argument("devices: '{}' is neither cpu nor a list like cuda:0-3 or cuda:0,2",
-                              list);
+      return invalid_argument(
+          "devices: '{}' is neither cpu nor a list like cuda:0-3, cuda:0,2 or GPU-UUID,GPU-UUID",
+          list);
     if (part.starts_with(kCudaPrefix)) part.remove_prefix(kCudaPrefix.size());
     RETURN_IF_ERROR(add_gpus(part, list, devices));
-    begin = end + 1;
   }
   return devices;
 }
 
 std::string first_device(const ExecutorConfig& config) {
   if (config.devices.empty()) return config.device;
-  const auto devices = read_devices(config.devices);
+  const auto devices = read_devices(config.devices.substr(0, config.devices.find(';')));
   return devices.ok() ? devices->front() : config.devices;
 }
 
@@ -143,10 +152,92 @@ StatusOr<io::Mapping> read_mapping(const ExecutorConfig& config) {
   return mapping;
 }
 
+StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
+                                 const ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  if (!job && config.process_mode != "orchestrator") return mapping;
+  if (mapping.is_single()) {
+    ASSIGN_OR_RETURN(const io::Mapping built, convert::built_mapping(model_dir));
+    if (int64_t{built.tp} * built.pp > io::kMaxRanks)
+      return invalid_argument("{}: built for {} ranks; allowed are up to {}", model_dir.string(),
+                              int64_t{built.tp} * built.pp, io::kMaxRanks);
+    mapping.tp = built.tp;
+    mapping.pp = built.pp;
+    mapping.ep = built.ep;
+  }
+  if (job && mapping.tp == 0 && job->size % (mapping.pp * mapping.ep) == 0)
+    mapping.tp = job->size / mapping.pp;
+  return mapping;
+}
+
+StatusOr<std::vector<int32_t>> read_participants(std::string_view list) {
+  std::vector<int32_t> participants;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const auto number = read_number(list.substr(begin, end - begin));
+    if (!number || end + 1 == list.size())
+      return invalid_argument(
+          "participant_ids: '{}': expected are numbers of launched processes, separated by ','",
+          list);
+    participants.push_back(*number);
+    begin = end + 1;
+  }
+  return participants;
+}
+
+StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& config,
+                                                     const io::Mapping& mapping) {
+  std::vector<int32_t> participants;
+  const bool is_orchestrator = config.process_mode == "orchestrator";
+  if (is_orchestrator && config.participant_ids.empty()) return participants;
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  if (!job) {
+    if (config.participant_ids.empty()) return participants;
+    return invalid_argument(
+        "participant_ids: '{}': neither mpirun nor srun has started several processes",
+        config.participant_ids);
+  }
+  if (job->rank != 0)
+    return invalid_argument("{}: process 0 opens the models of all", text_of(*job));
+  if (config.participant_ids.empty()) {
+    if (mapping.world() != job->size)
+      return invalid_argument(
+          "{} started {} processes, but the model has {} ranks (tensor_parallel {} * "
+          "pipeline_parallel {}): start {} processes, or give the model {} ranks",
+          job->launcher, job->size, mapping.world(), mapping.tp, mapping.pp, mapping.world(),
+          job->size);
+    for (int32_t rank = 1; rank < job->size; ++rank) participants.push_back(rank);
+    return participants;
+  }
+  ASSIGN_OR_RETURN(participants, read_participants(config.participant_ids));
+  if (std::ssize(participants) != mapping.world())
+    return invalid_argument(
+        "participant_ids: '{}' are {} processes, but the model has {} ranks (tensor_parallel {} * "
+        "pipeline_parallel {})",
+        config.participant_ids, participants.size(), mapping.world(), mapping.tp, mapping.pp);
+  if (const auto beyond =
+          std::ranges::find_if(participants, [&](int32_t p) { return p >= job->size; });
+      beyond != participants.end())
+    return invalid_argument("participant_ids: '{}' has {}; {} started {} processes, from 0 on",
+                            config.participant_ids, *beyond, job->launcher, job->size);
+  if (is_orchestrator) return participants;  // without 0, see check_instances()
+  if (participants[0] != 0)
+    return invalid_argument(
+        "participant_ids: '{}': in process mode leader the first one is 0, the process that serves",
+        config.participant_ids);
+  participants.erase(participants.begin());
+  return participants;
+}
+
 StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& config,
                                                           int32_t num_ranks) {
   ASSIGN_OR_RETURN(std::vector<std::string> names, listed_devices(config, num_ranks));
-  const int32_t threads = config.num_threads > 0 ? config.num_threads : num_usable_cores();
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  const bool is_launched = job && config.num_threads == 0 && config.process_mode == "leader";
+  const int32_t threads = is_launched              ? launched_threads(*job) * num_ranks
+                          : config.num_threads > 0 ? config.num_threads
+                                                   : num_usable_cores();
   std::vector<kernels::OpenedDevice> devices;
   std::vector<const Health*> all;
   for (int32_t r = 0; r < num_ranks; ++r) {
@@ -180,7 +271,7 @@ StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& 
 StatusOr<int32_t> fewest_tensor_ranks(const std::filesystem::path& model_dir,
                                       const ExecutorConfig& config, const io::Mapping& mapping) {
   std::string first = first_device(config);
-  if (first == "auto") {
+  if (first != "cpu" && !first.starts_with(kCudaPrefix)) {
     ASSIGN_OR_RETURN(const auto opened,
                      kernels::open_device(first, {.num_threads = 1, .isa = config.isa}));
     first = opened.device->info().id();

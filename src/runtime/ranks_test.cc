@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/scratch_dir.h"
 #include "base/testing/source_dir.h"
 #include "runtime/model_instance.h"
+#include "runtime/ranks/launched_job.h"
 #include "runtime/requests/request_check.h"
 #include "runtime/testing/test_config.h"
 
@@ -20,11 +25,13 @@ TEST(Ranks, DevicesAreListedByNumbersAndRanges) {
   EXPECT_THAT(read_devices("cuda:0-2,5").value(),
               ElementsAre("cuda:0", "cuda:1", "cuda:2", "cuda:5"));
   EXPECT_THAT(read_devices("cuda:1,cuda:1").value(), ElementsAre("cuda:1", "cuda:1"));
+  EXPECT_THAT(read_devices("GPU-1f,MIG-2c,cuda:3").value(),
+              ElementsAre("GPU-1f", "MIG-2c", "cuda:3"));
   for (const char* bad : {"", "gpu", "cuda:", "cuda:x", "cuda:2-1", "cuda:0,", "cuda:0-99", "0-3"})
     EXPECT_THAT(read_devices(bad).status().ToString(), HasSubstr("devices: '")) << bad;
 }
 
-io::Mapping mapping_of(const char* tp, int32_t pp, int32_t ep) {
+io::Mapping asked_mapping(const char* tp, int32_t pp, int32_t ep) {
   ExecutorConfig c;
   c.tensor_parallel = tp, c.pipeline_parallel = pp, c.expert_parallel = ep;
   return read_mapping(c).value();
@@ -38,15 +45,84 @@ std::string mapping_error(const char* tp, int32_t pp, int32_t ep) {
 }
 
 TEST(Ranks, MappingsAreThoseOfTheOptions) {
-  EXPECT_EQ(mapping_of("", 0, 0), io::Mapping());
-  EXPECT_EQ(mapping_of("0", 1, 1).tp, 1);
-  EXPECT_EQ(mapping_of("8", 2, 4), (io::Mapping{.tp = 8, .pp = 2, .ep = 4}));
-  EXPECT_EQ(mapping_of("auto", 2, 1).tp, 0);
+  EXPECT_EQ(asked_mapping("", 0, 0), io::Mapping());
+  EXPECT_EQ(asked_mapping("0", 1, 1).tp, 1);
+  EXPECT_EQ(asked_mapping("8", 2, 4), (io::Mapping{.tp = 8, .pp = 2, .ep = 4}));
+  EXPECT_EQ(asked_mapping("auto", 2, 1).tp, 0);
   EXPECT_EQ(mapping_error("many", 1, 1),
             "tensor_parallel: 'many' is neither auto nor a number from 1 to 64");
   EXPECT_EQ(mapping_error("4", 1, 3), "expert_parallel: 3 does not divide tensor_parallel 4");
   EXPECT_EQ(mapping_error("16", 5, 1),
             "tensor_parallel * pipeline_parallel: 16 * 5 are more than 64 ranks");
+}
+
+// Process 0 of `size` while it lives.
+class Launched {
+ public:
+  explicit Launched(int size, int rank = 0) {
+    ::setenv(kLaunchedSize, std::to_string(size).c_str(), 1);
+    ::setenv(kLaunchedRank, std::to_string(rank).c_str(), 1);
+    ::setenv(kLaunchedKey, "key", 1);
+  }
+  ~Launched() {
+    for (const char* const name : {kLaunchedSize, kLaunchedRank, kLaunchedKey}) ::unsetenv(name);
+  }
+};
+
+TEST(Ranks, LaunchedProcessesHaveTheRanks) {
+  const io::Mapping mapping{.tp = 2};
+  ExecutorConfig c;
+  EXPECT_TRUE(launched_participants(c, mapping).value().empty()) << "started alone";
+  c.participant_ids = "0,1";
+  EXPECT_THAT(launched_participants(c, mapping).status().ToString(),
+              HasSubstr("neither mpirun nor srun"));
+  const auto refusal = [&](const char* ids) {
+    c.participant_ids = ids;
+    return launched_participants(c, mapping).status().ToString();
+  };
+  {
+    const Launched launched(2);
+    EXPECT_THAT(launched_participants(c, mapping).value(), ElementsAre(1));
+    c.participant_ids.clear();
+    EXPECT_THAT(launched_participants(c, mapping).value(), ElementsAre(1));
+    EXPECT_THAT(
+        launched_participants(c, {.tp = 2, .pp = 2}).status().ToString(),
+        HasSubstr("nereid started 2 processes, but the model has 4 ranks (tensor_parallel 2 "
+                  "* pipeline_parallel 2): start 4 processes"));
+    EXPECT_THAT(refusal("1,0"), HasSubstr("participant_ids: '1,0': in process mode leader"));
+    EXPECT_THAT(refusal("0"), HasSubstr("'0' are 1 processes, but the model has 2 ranks"));
+    for (const char* const bad : {"0,", "0,x", ",1", "0,-1"})
+      EXPECT_THAT(refusal(bad), HasSubstr("expected are numbers")) << bad;
+    c.process_mode = "orchestrator";
+    EXPECT_TRUE(launched_participants(c, mapping).value().empty());
+    c.process_mode = "leader";
+  }
+  const Launched more(4);
+  c.participant_ids = "0,3";
+  EXPECT_THAT(launched_participants(c, mapping).value(), ElementsAre(3));
+  const Launched other(4, /*rank=*/1);
+  EXPECT_THAT(launched_participants(c, mapping).status().ToString(),
+              HasSubstr("process 1 of 4 (nereid): process 0 opens the models"));
+}
+
+TEST(Ranks, LaunchedProcessesTakeTheRanksOfTheModel) {
+  const ScratchDir dir = ScratchDir::create().value();
+  ASSERT_TRUE(write_file_atomic(dir.path() / "config.json",
+                                R"({"architecture": "LlamaForCausalLM", "dtype": "bfloat16",
+                                    "mapping": {"world_size": 4, "tp_size": 2, "pp_size": 2}})")
+                  .ok());
+  ExecutorConfig c;
+  EXPECT_EQ(mapping_of(dir.path(), c).value(), io::Mapping());
+  c.process_mode = "orchestrator";
+  EXPECT_EQ(mapping_of(dir.path(), c).value(), (io::Mapping{.tp = 2, .pp = 2}));
+  c.process_mode = "leader";
+  const Launched launched(4);
+  EXPECT_EQ(mapping_of(dir.path(), c).value(), (io::Mapping{.tp = 2, .pp = 2}));
+  EXPECT_EQ(mapping_of(dir.path() / "none", c).value(), io::Mapping());
+  c.tensor_parallel = "auto";
+  EXPECT_EQ(mapping_of(dir.path(), c).value(), (io::Mapping{.tp = 4}));
+  c.tensor_parallel = "8";
+  EXPECT_EQ(mapping_of(dir.path(), c).value(), (io::Mapping{.tp = 8}));
 }
 
 TEST(Ranks, ThreadsOfACpuAreDividedAmongThem) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/countdown.h"
+#include "base/gpus.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "server/log_switches.h"
@@ -44,8 +45,10 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   }
   std::unique_ptr<Server> server(new Server(std::move(options)));
   server->cache_ = std::move(cache);
-  server->system_metrics_ =
-      std::make_unique<SystemMetrics>(server->options_.metrics, server->cache_.get());
+  const MetricsConfig& metrics = server->options_.metrics;
+  const std::vector<Gpu> gpus =
+      metrics.enabled && metrics.gpu ? visible_gpus() : std::vector<Gpu>();
+  server->system_metrics_ = std::make_unique<SystemMetrics>(metrics, server->cache_.get(), gpus);
   PinnedPool::get().resize(server->options_.pinned_pool_bytes);
   if (server->options_.limit_rates) {
     server->limiter_ = std::make_unique<RateLimiter>(server->options_.rate_resources);

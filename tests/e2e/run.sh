@@ -92,6 +92,7 @@ else
   step python3 "$here/short_of_memory.py" "$build"
 fi
 step python3 "$here/pods.py" "$build/bin/nereid"
+step env PATH="$build/bin:$PATH" python3 "$here/instances.py" "$build"
 step "$python" "$here/key_limits.py" "$build/bin/nereid"
 step "$python" "$here/reasoning.py" "$build/bin/nereid"
 step "$python" "$here/tool_calls.py" "$build/bin/nereid"

@@ -24,6 +24,10 @@ if ! ldconfig -p | grep -q libb64; then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libb64-0d >/dev/null
 fi
 
+# For launched.py.
+command -v mpirun >/dev/null ||
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openmpi-bin >/dev/null 2>&1 || true
+
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 export PATH="$build/bin:$venv/bin:$PATH" HF_HUB_OFFLINE=1 NEREID="$build/bin/nereid"
 export LD_LIBRARY_PATH="$site/nvidia/cuda_runtime/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -46,5 +50,7 @@ fi
   "$venv/bin/python" "$here/triton_walkthrough.py" "$build"
 "${own[@]}" bash -c "$inside" \
   "$venv/bin/python" "$here/triton_scenarios.py" "$build" "${@:2}"
+"${own[@]}" bash -c "$inside" \
+  "$venv/bin/python" "$here/launched.py" "$build"
 end_skips
 echo "== e2e: Triton: all passed"

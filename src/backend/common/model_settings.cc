@@ -8,10 +8,38 @@
 #include "config/option.h"
 
 namespace nereid::backend {
+namespace {
+
+// A group on GPUs has `count` instances on each.
+void read_groups(const json::object& config, ModelSettings& settings) {
+  const auto* groups = config.if_contains("instance_group");
+  if (groups == nullptr) return;
+  int64_t sum = 0;
+  for (const auto& group : groups->as_array()) {
+    const auto* count = group.as_object().if_contains("count");
+    const auto* gpus = group.as_object().if_contains("gpus");
+    const size_t num_gpus = gpus == nullptr ? 0 : gpus->as_array().size();
+    sum += (count == nullptr ? 1 : count->to_number<int64_t>()) *
+           static_cast<int64_t>(std::max<size_t>(num_gpus, 1));
+    for (size_t i = 0; i < num_gpus; ++i)
+      settings.gpus.push_back(gpus->as_array()[i].to_number<int64_t>());
+  }
+  settings.num_instances = std::max<int64_t>(sum, 1);
+}
+
+}  // namespace
 
 StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
-  ModelSettings settings;
+  TRITONSERVER_Message* config_message = nullptr;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelConfig(model, 1, &config_message)));
   const char* text = nullptr;
+  size_t size = 0;
+  Status status = take(TRITONSERVER_MessageSerializeToJson(config_message, &text, &size));
+  const std::string config_text = status.ok() ? std::string(text, size) : "";
+  take(TRITONSERVER_MessageDelete(config_message)).IgnoreError();
+  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(const json::value config, parse_json(config_text));
+  ModelSettings settings = of(config.as_object());
   RETURN_IF_ERROR(take(TRITONBACKEND_ModelName(model, &text)));
   settings.name = text;
   uint64_t version = 0;
@@ -20,22 +48,23 @@ StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
   TRITONBACKEND_ArtifactType artifact;
   RETURN_IF_ERROR(take(TRITONBACKEND_ModelRepository(model, &artifact, &text)));
   settings.dir = text;
-  TRITONSERVER_Message* config_message = nullptr;
-  RETURN_IF_ERROR(take(TRITONBACKEND_ModelConfig(model, 1, &config_message)));
-  size_t size = 0;
-  Status status = take(TRITONSERVER_MessageSerializeToJson(config_message, &text, &size));
-  const std::string config_text = status.ok() ? std::string(text, size) : "";
-  take(TRITONSERVER_MessageDelete(config_message)).IgnoreError();
-  RETURN_IF_ERROR(status);
-  ASSIGN_OR_RETURN(const json::value config, parse_json(config_text));
-  const json::object& root = config.as_object();
-  if (const auto* parameters = root.if_contains("parameters"); parameters != nullptr) {
+  return settings;
+}
+
+ModelSettings ModelSettings::of(const json::object& config) {
+  ModelSettings settings;
+  if (const auto* name = config.if_contains("name"); name != nullptr)
+    settings.name = std::string(name->as_string());
+  if (const auto* parameters = config.if_contains("parameters"); parameters != nullptr) {
     settings.parameters_ = parameters->as_object();
   }
-  if (const auto* policy = root.if_contains("model_transaction_policy"); policy != nullptr) {
+  read_groups(config, settings);
+  if (const auto* policy = config.if_contains("model_transaction_policy"); policy != nullptr) {
     settings.decoupled = policy->as_object().at("decoupled").as_bool();
   }
-  for (const auto& output : root.at("output").as_array()) {
+  const auto* outputs = config.if_contains("output");
+  if (outputs == nullptr) return settings;
+  for (const auto& output : outputs->as_array()) {
     const json::object& spec = output.as_object();
     const std::string type(spec.at("data_type").as_string());  // such as TYPE_FP32
     const bool is_string = type == "TYPE_STRING";

@@ -207,6 +207,8 @@ class Responder {
 class ModelSettings {
  public:
   static StatusOr<ModelSettings> read(TRITONBACKEND_Model* model);
+  // `config`: a ModelConfig as the core gives it; what it lacks has its default.
+  static ModelSettings of(const json::object& config);
 
   // nullopt when unset: no such key, an empty value, or an unfilled ${placeholder}.
   std::optional<std::string> parameter(std::string_view key) const;
@@ -220,6 +222,8 @@ class ModelSettings {
   int64_t version = 1;
   std::string dir;  // the model's folder
   bool decoupled = false;
+  int64_t num_instances = 1;  // of all instance groups
+  std::vector<int64_t> gpus;  // of all instance groups, in order
   struct OutputSpec {
     std::string name;
     TRITONSERVER_DataType datatype;

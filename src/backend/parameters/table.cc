@@ -42,6 +42,10 @@ ParameterKind kind_of(const config::Option& option) {
       option.field);
 }
 
+constexpr const char* kWorkerPath = "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker";
+constexpr const char* kNoWorkerPath =
+    "processes of ranks run the program nereid, which lies beside the server or its backends";
+
 // Parameters of the tensorrt_llm model that are no options of the engine.
 constexpr Parameter kOthers[] = {
     {.key = "gpt_model_path",
@@ -64,7 +68,8 @@ constexpr Parameter kOthers[] = {
              "running batch, and nothing streams)"},
     {.key = "gpu_device_ids",
      .placeholder = "gpu_device_ids",
-     .help = "GPUs of the ranks: N means device cuda:N, N,M devices cuda:N,M"},
+     .help = "GPUs of the ranks, as many as there are: N,M means devices cuda:N,M; with ';' a list "
+             "for each instance: 0,1;2,3"},
     {.key = "max_kv_cache_length", .help = "another name of max_attention_window_size"},
     {.key = "kv_cache_onboard_blocks",
      .placeholder = "kv_cache_onboard_blocks",
@@ -104,7 +109,7 @@ constexpr Parameter kOthers[] = {
     no_effect("recv_poll_period_ms", "requests are taken as they come, nothing polls"),
     no_effect("cross_kv_cache_fraction",
               "only encoder-decoder models have a second cache, and none is served"),
-    no_effect("executor_worker_path", "the model runs in this process, not in workers"),
+    no_effect("executor_worker_path", kNoWorkerPath, kWorkerPath),
     no_effect("enable_context_fmha_fp32_acc", "attention always accumulates in float32"),
     no_effect("multi_block_mode", "attention kernels choose how they split the work"),
     no_effect("cuda_graph_mode", "the engine decides itself what it captures"),
@@ -116,9 +121,7 @@ constexpr Parameter kOthers[] = {
     no_effect("speculative_decoding_fast_logits",
               "both models are in this process, where logits of drafts are handed over in memory",
               "False|false|FALSE|0"),
-    {.key = "worker_path",
-     .use = Use::kNone,
-     .why_none = "the model runs in this process, not in workers"},
+    {.key = "worker_path", .use = Use::kNone, .words = kWorkerPath, .why_none = kNoWorkerPath},
     kTokenizerType,
     {.key = "FORCE_CPU_ONLY_INPUT_TENSORS",
      .use = Use::kNone,
@@ -129,7 +132,6 @@ constexpr Parameter kOthers[] = {
      .kind = Kind::kFolder,
      .use = Use::kRefused},
     {.key = "encoder_engine_dir", .kind = Kind::kFolder, .use = Use::kRefused},
-    {.key = "participant_ids", .placeholder = "participant_ids", .use = Use::kRefused},
     {.key = "num_nodes", .placeholder = "num_nodes", .use = Use::kRefused, .words = "1"},
     {.key = "gpu_weights_percent",
      .placeholder = "gpu_weights_percent",

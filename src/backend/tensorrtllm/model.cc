@@ -6,19 +6,13 @@
 #include <limits>
 
 #include "backend/common/check_parameters.h"
+#include "backend/executor_config/executor_config.h"
 #include "base/clock.h"
 #include "base/contained.h"
 #include "runtime/engine_limits.h"
 
 namespace nereid::backend {
 namespace {
-
-StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
-  for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
-    if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
-  }
-  return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
-}
 
 // The number of sequences of max_sequence_length whose keys and values the cache holds at once.
 int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_length) {
@@ -75,6 +69,12 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
   ASSIGN_OR_RETURN(ExecutorConfig config, read_executor_config(settings));
   warn_without_effect(settings, "tensorrtllm");
+  if (settings.num_instances > 1 && config.num_instances <= 1)
+    log_info(
+        fmt::format("{}: the {} instances of instance_group share one executor; parameter "
+                    "num_instances, or process_mode orchestrator, or a list of devices for each "
+                    "makes several",
+                    settings.name, settings.num_instances));
   RETURN_IF_ERROR(runtime::apply_engine_limits(path, config).status());
   ASSIGN_OR_RETURN(auto executor, Executor::create(path, config));
   for (const std::string& line : memory_lines(*executor)) {
@@ -130,9 +130,10 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
     }
     *period = std::chrono::milliseconds(ms);
   }
+  m->instance_metrics_ = std::make_unique<InstanceMetrics>(m->settings_.name, m->settings_.version);
   m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static,
                                                m->executor_->stats().proposer);
-  m->metrics_->publish(m->executor_->stats(), {}, false, m->executor_->ranks());
+  m->publish({}, false);
   m->watch_ = std::thread([model = m.get()] {
     run_contained("watch for cancelled requests", [model] { model->watch(); });
   });
@@ -326,6 +327,12 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
   if (is_last) end(active);
 }
 
+std::vector<std::string> TensorrtLlmModel::publish(const std::vector<IterationStats>& steps,
+                                                   bool makes_lines) {
+  instance_metrics_->publish(executor_->instances());
+  return metrics_->publish(executor_->stats(), steps, makes_lines, executor_->ranks());
+}
+
 void TensorrtLlmModel::watch() {
   Time next_stats = now() + stats_period_;
   std::unique_lock lock(mutex_);
@@ -343,10 +350,7 @@ void TensorrtLlmModel::watch() {
       // Steps are taken before the snapshot, which is then at least as new as each of them.
       const auto steps = executor_->latest_iteration_stats();
       const bool is_logged = TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE);
-      for (const auto& line :
-           metrics_->publish(executor_->stats(), steps, is_logged, executor_->ranks())) {
-        log_verbose(line);
-      }
+      for (const auto& line : publish(steps, is_logged)) log_verbose(line);
       next_stats = now() + stats_period_;
     }
     lock.lock();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "backend/common/triton.h"
+#include "backend/tensorrtllm/instance_metrics.h"
 #include "backend/tensorrtllm/metrics.h"
 #include "backend/tensorrtllm/request_reader.h"
 #include "backend/tensorrtllm/response_writer.h"
@@ -19,12 +21,6 @@
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
-
-// Whether gpt_model_type is "V1": static batching.
-bool is_v1(const ModelSettings& settings);
-
-// Executor options from the model's parameters; errors name the parameter.
-StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
 
 class TensorrtLlmModel {
  public:
@@ -75,6 +71,8 @@ class TensorrtLlmModel {
   // Ends the whole request with an error and cancels its items.
   void abandon(const std::shared_ptr<Active>& active, const Status& status);
   void end(const std::shared_ptr<Active>& active);
+  // Returns lines for the log, if asked for.
+  std::vector<std::string> publish(const std::vector<IterationStats>& steps, bool makes_lines);
   void watch();
 
   ModelSettings settings_;
@@ -84,6 +82,7 @@ class TensorrtLlmModel {
   std::chrono::milliseconds cancel_period_{100}, stats_period_{100};
   std::unique_ptr<ResponseWriter> writer_;
   std::unique_ptr<ModelMetrics> metrics_;
+  std::unique_ptr<InstanceMetrics> instance_metrics_;
 
   std::mutex mutex_;
   std::condition_variable wake_;

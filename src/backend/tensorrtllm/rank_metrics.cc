@@ -1,14 +1,18 @@
 #include "backend/tensorrtllm/rank_metrics.h"
 
+#include "base/gpus.h"
+
 namespace nereid::backend {
 
 // Series 2 * i and 2 * i + 1 are those of rank i.
 void RankMetrics::publish(std::span<const RankStats> ranks) {
   for (size_t i = last_.size(); i < ranks.size(); ++i) {
-    const MetricLabels labels = {{"model", model_},
-                                 {"version", std::to_string(version_)},
-                                 {"rank", std::to_string(ranks[i].rank)},
-                                 {"device", ranks[i].device}};
+    MetricLabels labels = {{"model", model_},
+                           {"version", std::to_string(version_)},
+                           {"rank", std::to_string(ranks[i].rank)},
+                           {"device", ranks[i].device}};
+    if (const std::string uuid = gpu_uuid(ranks[i].device); !uuid.empty())
+      labels.push_back({"gpu_uuid", uuid});
     set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_rank_steps_total",
              "Steps that the rank has executed", labels);
     set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_rank_exchange_seconds_total",

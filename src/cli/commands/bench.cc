@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"
+#include "cli/process/launched.h"
 #include "exec/measure.h"
 #include "kernels/open.h"
 #include "kernels/roofline.h"
@@ -221,6 +222,7 @@ Status bench(BenchOptions& options) {
   else
     config.max_batch_size = std::max(
         config.max_batch_size, *std::max_element(options.batches.begin(), options.batches.end()));
+  ASSIGN_OR_RETURN(const auto launched, join_launched_processes());
   RETURN_IF_ERROR(runtime::apply_engine_limits(options.model.model_dir, config).status());
   ASSIGN_OR_RETURN(
       kernels::OpenedDevice opened,

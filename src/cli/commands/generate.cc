@@ -15,6 +15,7 @@
 #include "base/queue.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"
+#include "cli/process/launched.h"
 #include "convert/engine_dir.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
@@ -159,6 +160,7 @@ Status generate(GenerateOptions& options) {
   config.max_queue_size = std::max(options.num_sequences, options.sampling.best_of.value_or(1));
   config.normalize_log_probs = false;  // comparable with the likeliest tokens beside them
   config.max_beam_width = std::max(config.max_beam_width, options.sampling.beam_width);
+  ASSIGN_OR_RETURN(const auto launched, join_launched_processes());
   ASSIGN_OR_RETURN(const auto executor,
                    Executor::create(options.model.model_dir, options.model.executor));
 

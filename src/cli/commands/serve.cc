@@ -16,6 +16,7 @@
 #include "cli/commands/serve_model.h"
 #include "cli/commands/serve_options.h"
 #include "cli/flags/access_flags.h"
+#include "cli/process/launched.h"
 #include "cli/process/process_signals.h"
 #include "cli/process/server_process.h"
 #include "cli/repository/repository.h"
@@ -93,6 +94,7 @@ Status serve(ServeOptions& options) {
   // Before any thread starts, so that all inherit the mask and only this one takes the signals.
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
+  ASSIGN_OR_RETURN(const auto launched, join_launched_processes());
 
   ASSIGN_OR_RETURN(const ScratchDir repository, ScratchDir::create());
   const auto remove_repository = [&repository] {
@@ -129,6 +131,7 @@ Status serve(ServeOptions& options) {
 
   int received = 0;
   sigwait(&signals, &received);
+  if (launched) launched->is_stopping();
   log_info("signal {}: finishing running requests (at most {} s)", received,
            options.exit_timeout_seconds);
   StopDeadline deadline(options.process.exit_timeout, remove_repository);

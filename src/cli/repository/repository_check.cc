@@ -1,15 +1,19 @@
 #include "cli/repository/repository_check.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <tuple>
 
+#include "backend/executor_config/executor_config.h"
 #include "backend/parameters/parameters.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/nearest.h"
 #include "cli/repository/config_text_check.h"
 #include "cli/repository/ensemble_text_check.h"
+#include "cli/repository/process_layout.h"
 #include "cli/repository/server_check.h"
 #include "server/scripts/known_scripts.h"
 
@@ -33,6 +37,26 @@ std::vector<std::string> folders_in(const fs::path& dir) {
 
 bool is_version(const std::string& name) {
   return !name.empty() && name[0] != '0' && name.find_first_not_of("0123456789") == name.npos;
+}
+
+// Name, parameters and instance groups of a configuration, as the core gives them to backends.
+json::object settings_json(const std::string& name, const TextField& config) {
+  json::object parameters;
+  for (const auto* entry : config.all("parameters")) {
+    const TextField* value = entry->find("value");
+    parameters[entry->text("key")] = {
+        {"string_value", value == nullptr ? "" : value->text("string_value")}};
+  }
+  json::array groups;
+  for (const auto* group : config.all("instance_group")) {
+    const std::string count = group->text("count");
+    json::array gpus;
+    for (const auto* gpu : group->all("gpus")) gpus.emplace_back(std::atoll(gpu->value.c_str()));
+    groups.push_back({{"count", std::max(std::atoll(count.c_str()), 1LL)}, {"gpus", gpus}});
+  }
+  json::object out = {{"name", name}, {"parameters", parameters}};
+  if (!groups.empty()) out["instance_group"] = groups;
+  return out;
 }
 
 class Checker {
@@ -126,11 +150,26 @@ class Checker {
     }
     check_config_text(config, report);
     const std::string backend = check_backend(config, dir, report);
-    check_parameters(config, backend,
-                     [&](int line, const std::string& field, const std::string& what) {
-                       parameter_problems_.push_back({path.string(), line, field, what});
-                     });
+    const size_t num_before = parameter_problems_.size();
+    const Report of_parameters = [&](int line, const std::string& field, const std::string& what) {
+      parameter_problems_.push_back({path.string(), line, field, what});
+    };
+    check_parameters(config, backend, of_parameters);
+    if (backend == "tensorrtllm" && parameter_problems_.size() == num_before)
+      check_layout(name, config, of_parameters);
     return model;
+  }
+
+  // Adds what the model's parameters ask for, and reports what its load would refuse of it.
+  void check_layout(const std::string& name, const TextField& config, const Report& report) {
+    const backend::ModelSettings settings = backend::ModelSettings::of(settings_json(name, config));
+    const auto model_dir = backend::model_path(settings);
+    const auto executor_config = backend::read_executor_config(settings);
+    for (const Status& status : {model_dir.status(), executor_config.status()})
+      if (!status.ok()) return report(0, "", std::string(message(status)));
+    const ProcessLayout layout = process_layout(*model_dir, *executor_config);
+    if (!layout.text.empty()) out_.layouts.push_back(name + ": " + layout.text);
+    if (!layout.fault.ok()) report(0, "", std::string(message(layout.fault)));
   }
 
   void check_versions(const fs::path& dir) {

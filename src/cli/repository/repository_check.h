@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -12,6 +13,8 @@ namespace nereid::cli {
 struct RepositoryCheck {
   size_t num_models = 0;
   std::vector<Problem> problems;  // by model and line
+  // "NAME: 2 ranks ..." of each configuration of a tensorrt_llm model; see process_layout.h.
+  std::vector<std::string> layouts;
 };
 
 // `backend_dir` is searched for libtriton_*.so. NotFound / InvalidArgument:

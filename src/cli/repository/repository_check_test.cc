@@ -82,6 +82,19 @@ TEST_F(RepositoryCheckTest, FilledTemplatesHaveNone) {
   EXPECT_EQ(check_repository(repository(), backends())->num_models, 5u);
 }
 
+TEST_F(RepositoryCheckTest, EachEngineSaysWhereItRuns) {
+  add_templates();
+  replace("tensorrt_llm", "\"${tensor_parallel}\"", "\"2\"");
+  replace("tensorrt_llm", "\"${device}\"", "\"cpu\"");
+  const auto checked = check_repository(repository(), backends());
+  EXPECT_THAT(checked->layouts,
+              ElementsAre("tensorrt_llm: 2 ranks (tensor_parallel 2), threads of the server's "
+                          "process, on cpu"));
+  EXPECT_THAT(problems(), IsEmpty());
+  replace("tensorrt_llm", "\"2\"", "\"99\"");
+  EXPECT_THAT(problems(), ElementsAre(HasSubstr("tensor_parallel")));
+}
+
 TEST_F(RepositoryCheckTest, EveryProblemAtOnceWithTheNearestName) {
   add_templates();
   replace("tensorrt_llm", "\"max_beam_width\"", "\"max_beam_with\"");

@@ -16,8 +16,12 @@ int check_main(int argc, char** argv);
 // fill_template [-i] FILE name:value,name:value ...: fills the ${name} of a config.pbtxt.
 int fill_template_main(int argc, char** argv);
 
-// Starts `tritonserver` in the background with the command line for a model repository.
+// Starts `tritonserver` in the background, on all ranks, with the command line for a repository.
 int launch_triton_server_main(int argc, char** argv);
+
+// trtllm-llmapi-launch COMMAND: under mpirun or srun, process 0 becomes the command, and the others
+// run ranks of its models.
+int llmapi_launch_main(int argc, char** argv);
 
 // Converts a Hugging Face directory to a checkpoint in the TensorRT-LLM layout.
 int convert_checkpoint_main(int argc, char** argv);

@@ -16,6 +16,7 @@
 #include "cli/flags/arg_table.h"
 #include "cli/load/bench_report.h"
 #include "cli/load/dataset.h"
+#include "cli/process/launched.h"
 #include "cli/tools/prepare_dataset.h"
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
@@ -253,7 +254,7 @@ StatusOr<BenchSetup> setup_of(const BenchPlan& plan, Executor& executor) {
                       .kv_cache_fraction = plan.model.executor.kv_cache.memory_fraction.value_or(0),
                       .dataset = plan.dataset.empty() ? "stdin" : plan.dataset,
                       .streaming = plan.load.streaming};
-  ASSIGN_OR_RETURN(const io::Mapping mapping, runtime::read_mapping(config));
+  ASSIGN_OR_RETURN(const io::Mapping mapping, runtime::mapping_of(plan.model.model_dir, config));
   setup.tp = mapping.tp, setup.pp = mapping.pp, setup.ep = mapping.ep;
   if (setup.dtype.empty()) setup.dtype = of_config(plan.model.model_dir, "dtype");
   return setup;
@@ -300,6 +301,7 @@ Status run_bench(BenchPlan& plan) {
     ASSIGN_OR_RETURN(tokenizer_dir, convert::tokenizer_dir(plan.model.model_dir));
   }
   ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(tokenizer_dir));
+  ASSIGN_OR_RETURN(const auto launched, join_launched_processes());
   ASSIGN_OR_RETURN(const std::vector<BenchRequest> requests, read_requests(plan, *tokenizer));
   plan.model.executor.max_queue_size =
       std::max(plan.model.executor.max_queue_size, static_cast<int32_t>(requests.size()));

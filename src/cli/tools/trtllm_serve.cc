@@ -162,7 +162,22 @@ std::string tool_format_of(const std::string& name) {
   return name;
 }
 
+// InvalidArgument: more ranks than this machine has devices for.
+Status check_gpus_per_node(const Args& args) {
+  if (!args.given("--gpus_per_node")) return ok();
+  const int64_t num_gpus = args.integer("--gpus_per_node");
+  const int64_t tp = args.integer("--tensor_parallel_size");
+  const int64_t pp = args.integer("--pipeline_parallel_size");
+  if (num_gpus >= 1 && tp <= num_gpus && pp <= num_gpus / std::max<int64_t>(tp, 1)) return ok();
+  return invalid_argument(
+      "gpus_per_node: {} is not allowed with tp_size {} and pp_size {}; ranks run on one machine, "
+      "so "
+      "at least their product is",
+      num_gpus, tp, pp);
+}
+
 StatusOr<std::vector<std::string>> serve_words(const Args& args) {
+  RETURN_IF_ERROR(check_gpus_per_node(args));
   std::vector<std::string> words = {args.words()[0], "--metrics-port=-1", "--grpc-port=-1",
                                     "--any-model-name"};
   const std::string& host = args.text("--host");

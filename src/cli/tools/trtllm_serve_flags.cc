@@ -81,6 +81,8 @@ constexpr ArgFlag kTable[] = {
     {"--pipeline_parallel_size --pp_size", kInteger, kActed, "", "1", "ranks that share layers"},
     {"--moe_expert_parallel_size --ep_size", kInteger, kActed, "", "1",
      "groups of ranks that share experts"},
+    {"--gpus_per_node", kInteger, kActed, "", "",
+     "devices of this machine, on which all ranks must find room"},
 
     // Flags of which one value is supported.
     {"--context_parallel_size --cp_size", kInteger, kOnly, "", "1", "ranks"},
@@ -126,7 +128,6 @@ constexpr ArgFlag kTable[] = {
     {"--backend", kChoice, kIgnored, "pytorch tensorrt trt _autodeploy", "pytorch", "engine"},
     {"--model", kText, kIgnored, "", "", "in files; the command line's MODEL counts"},
     {"--tokenizer_mode", kChoice, kIgnored, "auto slow", "auto", "the same tokens"},
-    {"--gpus_per_node", kInteger, kIgnored, "", "", "machines"},
     {"--enable_chunked_prefill --enable_chunked_context", kMaybe, kIgnored, "true false", "true",
      "always on: prompts longer than a step are split"},
     {"--num_postprocess_workers", kInteger, kIgnored, "", "0", "processes"},

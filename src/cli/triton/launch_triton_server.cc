@@ -1,15 +1,19 @@
 #include "cli/triton/launch_triton_server.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/random_hex.h"
 #include "cli/tools/tools.h"
+#include "runtime/ranks/launched_job.h"
 
 namespace nereid::cli {
 namespace {
@@ -23,28 +27,16 @@ StatusOr<int64_t> integer(const Args& args, const char* name, int64_t low, int64
                           high);
 }
 
-Status check_ranks(const Args& args) {
-  ASSIGN_OR_RETURN(const int64_t world_size, integer(args, "--world_size", 1, 1 << 20));
-  const bool multi_model = args.is_on("--multi-model");
-  const bool no_spawn = args.is_on("--disable-spawn-processes");
-  if (args.is_on("--no-mpi") && world_size != 1) {
+constexpr int64_t kMaxWorld = 1024;
+
+Status check_world(const Args& args) {
+  ASSIGN_OR_RETURN(const int64_t world_size, integer(args, "--world_size", 1, kMaxWorld));
+  if (args.is_on("--no-mpi") && world_size != 1)
     return invalid_argument("world size must be 1 when using no-mpi");
-  }
-  if (multi_model && !no_spawn && world_size != 1) {
+  if (args.is_on("--multi-model") && !args.is_on("--disable-spawn-processes") && world_size != 1)
     return invalid_argument(
         "--world_size {}: must be 1 when using multi-model without disable-spawn-processes",
         world_size);
-  }
-  if (world_size != 1) {
-    return unsupported(
-        "--world_size {}: one model over several ranks is not supported yet; allowed is 1",
-        world_size);
-  }
-  if (multi_model && no_spawn) {
-    return unsupported(
-        "--disable-spawn-processes: workers on other ranks are not supported yet; without it, "
-        "--multi-model runs every model of the repository in one process");
-  }
   return ok();
 }
 
@@ -94,24 +86,51 @@ Status refuse_second_server(bool force) {
   return ok();
 }
 
-// Starts the server and leaves it running.
+// Starts a program and leaves it running. It must not read the terminal of its user.
+Status start(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  pid_t pid = 0;
+  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return error == 0 ? ok() : not_found("{}: {}", command[0], std::strerror(error));
+}
+
 Status start(const LaunchPlan& plan) {
   for (const auto& [name, value] : plan.environment) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> argv;
-  for (const auto& word : plan.command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  pid_t pid = 0;
-  if (const int error = ::posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ)) {
-    return not_found("{}: {}", plan.command[0], std::strerror(error));
+  if (plan.commands.size() > 1) {
+    std::fprintf(stderr, "mpirun was not found: %zu processes are started without it\n",
+                 plan.commands.size());
+    ::setenv(runtime::kLaunchedSize, std::to_string(plan.commands.size()).c_str(), 1);
+    ::setenv(runtime::kLaunchedKey, random_hex().c_str(), 1);
+  }
+  for (size_t rank = 0; rank < plan.commands.size(); ++rank) {
+    if (plan.commands.size() > 1) ::setenv(runtime::kLaunchedRank, std::to_string(rank).c_str(), 1);
+    RETURN_IF_ERROR(start(plan.commands[rank]));
   }
   return ok();
+}
+
+bool has_program(std::string_view name) {
+  const char* const path = std::getenv("PATH");
+  for (std::string_view left = path ? path : ""; !left.empty();) {
+    const size_t end = std::min(left.find(':'), left.size());
+    if (::access((fs::path(left.substr(0, end)) / name).c_str(), X_OK) == 0) return true;
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return false;
 }
 
 Status launch(const Args& args) {
   warn_of_ignored(args);
   std::error_code error;
   const std::string bin = fs::read_symlink("/proc/self/exe", error).parent_path().string();
-  ASSIGN_OR_RETURN(const LaunchPlan plan, plan_launch(args, bin));
+  ASSIGN_OR_RETURN(const LaunchPlan plan,
+                   plan_launch(args, {bin, has_program("mpirun"), count_gpus()}));
   RETURN_IF_ERROR(refuse_second_server(args.is_on("--force")));
   return start(plan);
 }
@@ -120,7 +139,7 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kLaunchFlags[] = {
-    {"--world_size", kInteger, kActed, "", "1", "number of ranks; only 1 is supported"},
+    {"--world_size", kInteger, kActed, "", "1", "number of ranks, each a process"},
     {"--tritonserver", kText, kActed, "", "",
      "server executable; default: the one beside this program"},
     {"--grpc_port", kInteger, kActed, "", "8001", "gRPC port"},
@@ -131,16 +150,16 @@ constexpr ArgFlag kLaunchFlags[] = {
     {"--log-file", kText, kActed, "", "triton_log.txt", "log file of --log"},
     {"--model_repo", kText, kActed, "", "",
      "model repository; default: all_models/gpt beside this program"},
-    {"--tensorrt_llm_model_name", kText, kIgnored, "", "",
-     "models that ranks above 0 load, such as A,B; there is one rank"},
+    {"--tensorrt_llm_model_name", kText, kActed, "", "tensorrt_llm",
+     "models on all ranks, such as A,B"},
     {"--multi-model", kFlag, kActed, "", "", "run several TensorRT-LLM models in one server"},
     {"--disable-spawn-processes", kFlag, kActed, "", "",
-     "with --multi-model: mpirun starts the ranks"},
+     "with --multi-model: the ranks of the models are the processes above 0"},
     {"--multimodal_gpu0_cuda_mem_pool_bytes", kInteger, kActed, "", "0",
      "bytes of the CUDA memory pool of GPU 0"},
-    {"--oversubscribe", kFlag, kIgnored, "", "", "option of mpirun"},
-    {"--no-mpi", kFlag, kActed, "", "", "start without mpirun, as always for one rank"},
-    {"--trtllm_llmapi_launch", kFlag, kOnly, "", "", "serve by the Python LLM API"},
+    {"--oversubscribe", kFlag, kActed, "", "", "option of mpirun: more ranks than cores"},
+    {"--no-mpi", kFlag, kActed, "", "", "start one rank without mpirun"},
+    {"--trtllm_llmapi_launch", kFlag, kActed, "", "", "start ranks by trtllm-llmapi-launch"},
     {"--exit_timeout", kInteger, kActed, "", "",
      "seconds that running requests may take to finish at a stop"},
 };
@@ -149,44 +168,96 @@ constexpr ArgFlag kLaunchFlags[] = {
 
 const ArgTable kLaunchTable{"launch_triton_server", kLaunchFlags};
 
-StatusOr<LaunchPlan> plan_launch(const Args& args, const std::string& bin) {
-  RETURN_IF_ERROR(check_ranks(args));
-  LaunchPlan plan;
-  auto& command = plan.command;
-  const auto text_or = [&](const char* name, const std::string& otherwise) {
-    return args.given(name) ? args.text(name) : otherwise;
-  };
-  command = {text_or("--tritonserver", bin + "/tritonserver"),
-             "--model-repository=" + text_or("--model_repo", bin + "/../all_models/gpt")};
+namespace {
+
+// Ports, in the order of the launcher.
+StatusOr<std::vector<std::string>> port_words(const Args& args) {
+  std::vector<std::string> words;
   for (const auto& [option, flag] :
        {std::pair{"--grpc_port", "--grpc-port"}, std::pair{"--http_port", "--http-port"},
         std::pair{"--metrics_port", "--metrics-port"}}) {
     ASSIGN_OR_RETURN(const int64_t number, integer(args, option, 0, 65535));
-    command.push_back(fmt::format("{}={}", flag, number));
+    words.push_back(fmt::format("{}={}", flag, number));
   }
-  if (args.is_on("--log")) {
-    command.push_back("--log-verbose=3");
-    command.push_back("--log-file=" + args.text("--log-file"));
+  return words;
+}
+
+// The server's pools of memory on GPUs, which models of an orchestrator do not use.
+std::vector<std::string> orchestrator_words(const Args& args, size_t num_gpus) {
+  std::vector<std::string> words;
+  if (!args.is_on("--multi-model") || args.is_on("--disable-spawn-processes") ||
+      !is_newer_than_24_06(std::getenv("NVIDIA_TRITON_SERVER_VERSION")))
+    return words;
+  words = {"--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"};
+  for (size_t gpu = 0; gpu < num_gpus; ++gpu)
+    words.push_back(fmt::format("--cuda-memory-pool-byte-size={}:0", gpu));
+  return words;
+}
+
+StatusOr<std::vector<std::string>> rank_words(const Args& args, const LaunchMachine& machine,
+                                              int64_t rank) {
+  const auto text_or = [&](const char* name, const std::string& otherwise) {
+    return args.given(name) ? args.text(name) : otherwise;
+  };
+  std::vector<std::string> words;
+  const auto add = [&](const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+  };
+  if (args.is_on("--trtllm_llmapi_launch")) add({machine.bin + "/trtllm-llmapi-launch"});
+  add({text_or("--tritonserver", machine.bin + "/tritonserver"),
+       "--model-repository=" + text_or("--model_repo", machine.bin + "/../all_models/gpt")});
+  if (args.given("--exit_timeout")) {
+    ASSIGN_OR_RETURN(const int64_t seconds, integer(args, "--exit_timeout", 0, 86400));
+    add({fmt::format("--exit-timeout-secs={}", seconds)});
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> ports, port_words(args));
+  add(ports);
+  if (rank == 0 && args.is_on("--log"))
+    add({"--log-verbose=3", "--log-file=" + args.text("--log-file")});
+  if (rank > 0) {
+    add({"--model-control-mode=explicit"});
+    const std::string& names = args.text("--tensorrt_llm_model_name");
+    for (size_t begin = 0; begin <= names.size();) {
+      const size_t end = std::min(names.find(',', begin), names.size());
+      add({"--load-model=" + names.substr(begin, end - begin)});
+      begin = end + 1;
+    }
   }
   ASSIGN_OR_RETURN(const int64_t pool,
                    integer(args, "--multimodal_gpu0_cuda_mem_pool_bytes", 0, int64_t{1} << 50));
-  if (pool > 0) command.push_back(fmt::format("--cuda-memory-pool-byte-size=0:{}", pool));
-  if (args.is_on("--multi-model")) {
-    plan.environment = {{"TRTLLM_ORCHESTRATOR", "1"}, {"TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "1"}};
-    if (is_newer_than_24_06(std::getenv("NVIDIA_TRITON_SERVER_VERSION"))) {
-      command.insert(command.end(),
-                     {"--pinned-memory-pool-byte-size=0", "--enable-peer-access=false"});
-      for (size_t gpu = 0, count = count_gpus(); gpu < count; ++gpu) {
-        command.push_back(fmt::format("--cuda-memory-pool-byte-size={}:0", gpu));
-      }
-    }
+  if (rank == 0 && pool > 0) add({fmt::format("--cuda-memory-pool-byte-size=0:{}", pool)});
+  add(orchestrator_words(args, machine.num_gpus));
+  add(ports);
+  add({"--disable-auto-complete-config",
+       fmt::format("--backend-config=python,shm-region-prefix-name=prefix{}_", rank)});
+  return words;
+}
+
+}  // namespace
+
+StatusOr<LaunchPlan> plan_launch(const Args& args, const LaunchMachine& machine) {
+  RETURN_IF_ERROR(check_world(args));
+  LaunchPlan plan;
+  for (int64_t rank = 0; rank < args.integer("--world_size"); ++rank) {
+    ASSIGN_OR_RETURN(plan.commands.emplace_back(), rank_words(args, machine, rank));
   }
-  if (args.given("--exit_timeout")) {
-    ASSIGN_OR_RETURN(const int64_t seconds, integer(args, "--exit_timeout", 0, 86400));
-    command.push_back(fmt::format("--exit-timeout-secs={}", seconds));
+  if (args.is_on("--multi-model"))
+    plan.environment = {{"TRTLLM_ORCHESTRATOR", "1"},
+                        {"TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES",
+                         args.is_on("--disable-spawn-processes") ? "0" : "1"}};
+  if (args.is_on("--no-mpi") || !machine.has_mpirun) return plan;
+  std::vector<std::string> command = {"mpirun", "--allow-run-as-root"};
+  if (args.is_on("--oversubscribe")) command.emplace_back("--oversubscribe");
+  for (const auto& words : plan.commands) {
+    command.insert(command.end(), {"-n", "1"});
+    command.insert(command.end(), words.begin(), words.end());
+    command.emplace_back(":");
   }
-  command.insert(command.end(), {"--disable-auto-complete-config",
-                                 "--backend-config=python,shm-region-prefix-name=prefix0_"});
+  plan.commands = {std::move(command)};
+  // When mpirun is stopped, it kills its processes so many seconds after it has asked them to stop.
+  constexpr int64_t kUsualStop = 30, kMargin = 5;
+  const int64_t stop = args.given("--exit_timeout") ? args.integer("--exit_timeout") : kUsualStop;
+  plan.environment["OMPI_MCA_odls_base_sigkill_timeout"] = std::to_string(stop + kMargin);
   return plan;
 }
 

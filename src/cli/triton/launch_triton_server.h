@@ -11,14 +11,23 @@
 namespace nereid::cli {
 
 struct LaunchPlan {
-  std::vector<std::string> command;                // the server and its arguments
-  std::map<std::string, std::string> environment;  // variables set for it
+  // Programs with arguments. One: the server, or mpirun, which starts all ranks. Several: the
+  // servers of all ranks, which find each other by `environment` and rank (launched_job.h).
+  std::vector<std::vector<std::string>> commands;
+  std::map<std::string, std::string> environment;  // set for all of them
+};
+
+// Facts of the machine for plan_launch().
+struct LaunchMachine {
+  std::string bin;  // the folder of this program: the default server is in it
+  bool has_mpirun = false;
+  size_t num_gpus = 0;
 };
 
 extern const ArgTable kLaunchTable;
 
-// `bin` is the folder of this program: the server in it is the default. InvalidArgument names the
-// option; Unimplemented: more than one rank is needed.
-StatusOr<LaunchPlan> plan_launch(const Args& args, const std::string& bin);
+// The command lines of the TensorRT-LLM backend's launcher: by mpirun where there is one. Without
+// it the servers are started by themselves. InvalidArgument names the option.
+StatusOr<LaunchPlan> plan_launch(const Args& args, const LaunchMachine& machine);
 
 }  // namespace nereid::cli

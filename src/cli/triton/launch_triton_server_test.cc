@@ -12,51 +12,110 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 using testing::Pair;
+using testing::UnorderedElementsAre;
 
-StatusOr<LaunchPlan> plan(const std::vector<std::string>& words) {
+StatusOr<LaunchPlan> plan(const std::vector<std::string>& words, bool has_mpirun = true) {
   ASSIGN_OR_RETURN(const Args args, Args::parse(kLaunchTable, words));
-  return plan_launch(args, "/opt/bin");
+  return plan_launch(args, {.bin = "/opt/bin", .has_mpirun = has_mpirun, .num_gpus = 2});
+}
+
+const std::vector<std::string> kPorts = {"--grpc-port=8001", "--http-port=8000",
+                                         "--metrics-port=8002"};
+
+std::vector<std::string> joined(const std::vector<std::vector<std::string>>& parts) {
+  std::vector<std::string> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::vector<std::string> last_words(int rank) {
+  return {"--disable-auto-complete-config",
+          "--backend-config=python,shm-region-prefix-name=prefix" + std::to_string(rank) + "_"};
 }
 
 TEST(Launch, OneRank) {
-  const auto got = plan({"--world_size=1", "--model_repo", "/r"});
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_THAT(got->command, ElementsAre("/opt/bin/tritonserver", "--model-repository=/r",
-                                        "--grpc-port=8001", "--http-port=8000",
-                                        "--metrics-port=8002", "--disable-auto-complete-config",
-                                        "--backend-config=python,shm-region-prefix-name=prefix0_"));
-  EXPECT_TRUE(got->environment.empty());
+  const std::vector<std::string> server =
+      joined({{"/opt/bin/tritonserver", "--model-repository=/r"}, kPorts, kPorts, last_words(0)});
+  for (const auto& [words, has_mpirun] :
+       {std::pair(std::vector<std::string>{"--world_size=1", "--model_repo", "/r"}, false),
+        std::pair(std::vector<std::string>{"--model_repo=/r", "--no-mpi"}, true)}) {
+    const auto got = plan(words, has_mpirun);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_THAT(got->commands, ElementsAre(server));
+    EXPECT_TRUE(got->environment.empty());
+  }
+  EXPECT_THAT(plan({"--model_repo=/r"})->commands,
+              ElementsAre(joined({{"mpirun", "--allow-run-as-root", "-n", "1"}, server, {":"}})));
 }
 
-TEST(Launch, EveryOptionReachesTheServer) {
+TEST(Launch, SeveralRanks) {
+  const auto got = plan({"--world_size=2", "--model_repo=/r", "--tritonserver=/t",
+                         "--oversubscribe", "--tensorrt_llm_model_name=a,b", "--log",
+                         "--log-file=l", "--multimodal_gpu0_cuda_mem_pool_bytes=5"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(
+      got->commands,
+      ElementsAre(joined({{"mpirun", "--allow-run-as-root", "--oversubscribe"},
+                          {"-n", "1", "/t", "--model-repository=/r"},
+                          kPorts,
+                          {"--log-verbose=3", "--log-file=l"},
+                          {"--cuda-memory-pool-byte-size=0:5"},
+                          kPorts,
+                          last_words(0),
+                          {":", "-n", "1", "/t", "--model-repository=/r"},
+                          kPorts,
+                          {"--model-control-mode=explicit", "--load-model=a", "--load-model=b"},
+                          kPorts,
+                          last_words(1),
+                          {":"}})));
+  EXPECT_THAT(got->environment, ElementsAre(Pair("OMPI_MCA_odls_base_sigkill_timeout", "35")));
+}
+
+TEST(Launch, SeveralRanksWithoutMpirun) {
+  const auto got = plan({"--world_size=4", "--model_repo=/r"}, /*has_mpirun=*/false);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->commands.size(), 4u);
+  EXPECT_THAT(got->commands[0], Not(Contains("--load-model=tensorrt_llm")));
+  EXPECT_THAT(got->commands[3],
+              IsSupersetOf({"/opt/bin/tritonserver", "--load-model=tensorrt_llm",
+                            "--backend-config=python,shm-region-prefix-name=prefix3_"}));
+}
+
+TEST(Launch, SeveralModels) {
   ::setenv("NVIDIA_TRITON_SERVER_VERSION", "24.12", 1);
-  const auto got = plan({"--model_repo=/r", "--tritonserver=/t", "--grpc_port=1", "--http_port=2",
-                         "--metrics_port=3", "--log", "--log-file=l", "--multi-model",
-                         "--multimodal_gpu0_cuda_mem_pool_bytes=5", "--oversubscribe",
-                         "--exit_timeout=9", "--tensorrt_llm_model_name=a,b", "-f", "--no-mpi"});
+  auto got = plan({"--multi-model", "--model_repo=/r", "--exit_timeout=9", "-f"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(got->commands[0],
+              IsSupersetOf({"--pinned-memory-pool-byte-size=0", "--enable-peer-access=false",
+                            "--cuda-memory-pool-byte-size=0:0", "--cuda-memory-pool-byte-size=1:0",
+                            "--exit-timeout-secs=9"}));
+  EXPECT_THAT(got->environment,
+              UnorderedElementsAre(Pair("TRTLLM_ORCHESTRATOR", "1"),
+                                   Pair("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "1"),
+                                   Pair("OMPI_MCA_odls_base_sigkill_timeout", "14")));
+  got = plan({"--multi-model", "--disable-spawn-processes", "--world_size=3", "--model_repo=/r"});
   ::unsetenv("NVIDIA_TRITON_SERVER_VERSION");
   ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->command[0], "/t");
-  EXPECT_THAT(got->command,
-              IsSupersetOf({"--grpc-port=1", "--http-port=2", "--metrics-port=3", "--log-verbose=3",
-                            "--log-file=l", "--cuda-memory-pool-byte-size=0:5",
-                            "--pinned-memory-pool-byte-size=0", "--enable-peer-access=false",
-                            "--exit-timeout-secs=9"}));
-  EXPECT_THAT(got->environment, Contains(Pair("TRTLLM_ORCHESTRATOR", "1")));
+  EXPECT_THAT(got->environment, Contains(Pair("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "0")));
+  EXPECT_THAT(got->commands[0], Not(Contains("--pinned-memory-pool-byte-size=0")));
 }
 
-TEST(Launch, SeveralRanksAreRefusedByName) {
+TEST(Launch, ThePrefixOfRanks) {
+  EXPECT_THAT(plan({"--trtllm_llmapi_launch", "--no-mpi"})->commands[0],
+              testing::Contains("/opt/bin/trtllm-llmapi-launch"));
+}
+
+TEST(Launch, WrongOptionsAreRefusedByName) {
   const auto refused = [](const std::vector<std::string>& words) {
     return std::string(message(plan(words).status()));
   };
-  EXPECT_THAT(refused({"--world_size=4"}), HasSubstr("--world_size 4"));
+  EXPECT_THAT(refused({"--world_size=0"}), HasSubstr("--world_size"));
   EXPECT_THAT(refused({"--world_size", "two"}), HasSubstr("invalid int value: 'two'"));
   EXPECT_THAT(refused({"--world_size=2", "--no-mpi"}),
               HasSubstr("world size must be 1 when using no-mpi"));
-  EXPECT_THAT(refused({"--multi-model", "--disable-spawn-processes"}),
-              HasSubstr("--disable-spawn-processes"));
-  EXPECT_THAT(refused({"--trtllm_llmapi_launch"}), HasSubstr("--trtllm_llmapi_launch"));
+  EXPECT_THAT(refused({"--world_size=2", "--multi-model"}), HasSubstr("--world_size 2"));
   EXPECT_THAT(refused({"--http_port=70000"}), HasSubstr("--http_port"));
   EXPECT_THAT(refused({"--nonsense"}), HasSubstr("unrecognized arguments: --nonsense"));
   EXPECT_THAT(refused({"--m"}), HasSubstr("ambiguous option"));

@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "cli/process/address_space.h"
 #include "cli/process/client_memory.h"
+#include "cli/process/launched.h"
 #include "cli/process/process_signals.h"
-#include "cli/process/ranks.h"
 #include "cli/process/server_process.h"
 #include "cli/process/stop_server.h"
 #include "cli/tools/tools.h"
@@ -265,6 +265,12 @@ int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds in
   }
 }
 
+// Prints the error; returns the exit code.
+int fail_start(const Status& status) {
+  std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
+  return 1;
+}
+
 }  // namespace
 
 int serve_repository(const TritonOptions& options,
@@ -273,23 +279,18 @@ int serve_repository(const TritonOptions& options,
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
 
-  for (const Status& status :
-       {check_repositories(options.repositories), check_triton_ports(options)}) {
-    if (status.ok()) continue;
-    std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
-    return 1;
-  }
+  if (const Status status = check_repositories(options.repositories); !status.ok())
+    return fail_start(status);
   CoreOptions core_options;
   if (const auto text = make_core_options(options, core_options); !text.empty()) {
     std::fprintf(stderr, "error: %s\n", text.c_str());
     return 1;
   }
   const auto trace = front::parse_trace_config(options.trace);
-  if (!trace.ok()) {
-    std::fprintf(stderr, "error: --trace-config: %s\n",
-                 std::string(message(trace.status())).c_str());
-    return 1;
-  }
+  if (!trace.ok()) return fail_start(annotate(trace.status(), "--trace-config"));
+  const auto launched = join_launched_processes();
+  if (!launched.ok()) return fail_start(launched.status());
+  if (const Status status = check_triton_ports(options); !status.ok()) return fail_start(status);
   for (const auto& warning : options.warnings) log_warn("{}", warning);
   if (const std::string open = what_is_open(options); !open.empty()) log_warn("{}", open);
   const auto budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
@@ -309,7 +310,7 @@ int serve_repository(const TritonOptions& options,
   bool is_open = process.open(options, *trace);
   if (is_open) {
     if (const Status room = check_address_space(address_space(), num_loops); !room.ok()) {
-      std::fprintf(stderr, "error: %s\n", std::string(message(room)).c_str());
+      fail_start(room);
       is_open = false;
     }
   }
@@ -321,6 +322,7 @@ int serve_repository(const TritonOptions& options,
   const bool polls = options.control_mode == "poll" && options.poll_interval.count() > 0;
   const int received =
       wait_for_signal(signals, polls, options.poll_interval, [&] { process.poll(); });
+  if (*launched) (*launched)->is_stopping();
   std::printf("Signal (%d) received.\n", received);
   std::fflush(stdout);
   process.stop(options.exit_timeout);
@@ -339,11 +341,6 @@ int tritonserver_main(int argc, char** argv) {
   }
   if (options->wants_help) {
     std::fprintf(stderr, "%s", usage.c_str());
-    return 1;
-  }
-  if (const Status status = check_ranks([](const char* name) { return std::getenv(name); });
-      !status.ok()) {
-    std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
     return 1;
   }
   return serve_repository(*options);

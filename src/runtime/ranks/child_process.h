@@ -11,10 +11,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "runtime/ranks/worker_process.h"
 
 namespace nereid::runtime {
 
-class ChildProcess {
+class ChildProcess final : public WorkerProcess {
  public:
   // Starts `program`. descriptors[i] becomes descriptor first + i of the child; -1: none. Standard
   // input, output and error are inherited, no other descriptor. Unavailable: the system's reason.
@@ -22,13 +23,10 @@ class ChildProcess {
                                       const std::vector<std::string>& arguments, int first,
                                       std::span<const int> descriptors);
 
-  pid_t id() const { return id_; }
-  // Waits up to `limit` for its end. The text is how it ended: "was killed by signal 9 (Killed)",
-  // "has ended with exit code 1"; the same when asked again. No value: it has not ended.
-  std::optional<std::string> ended(Duration limit);
-  bool ended_well() const { return exit_status_ == 0; }  // exit code 0
-  // SIGKILL, which also ends a suspended process; nothing if it has ended.
-  void kill() const;
+  pid_t id() const override { return id_; }
+  std::optional<std::string> ended(Duration limit) override;
+  bool ended_well() const override { return exit_status_ == 0; }  // exit code 0
+  void kill() const override;
 
  private:
   explicit ChildProcess(pid_t id) : id_(id) {}

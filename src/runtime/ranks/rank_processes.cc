@@ -2,6 +2,7 @@
 #include "runtime/ranks/rank_processes.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -13,6 +14,8 @@
 #include <cstring>
 #include <future>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -22,6 +25,8 @@
 #include "io/plan.h"
 #include "runtime/ranks/channel.h"
 #include "runtime/ranks/child_process.h"
+#include "runtime/ranks/launched_job.h"
+#include "runtime/ranks/launched_process.h"
 #include "runtime/ranks/rank_wire.h"
 #include "runtime/ranks/rank_worker.h"
 #include "runtime/ranks/remote_runner.h"
@@ -73,7 +78,7 @@ class Group;
 class Worker final : public WorkerLink {
  public:
   Worker(Group& group, int32_t rank, comm::Descriptor steps, comm::Descriptor beats,
-         ChildProcess process)
+         std::unique_ptr<WorkerProcess> process)
       : group_(group),
         rank_(rank),
         channel_(std::move(steps)),
@@ -88,10 +93,10 @@ class Worker final : public WorkerLink {
 
   int32_t rank() const { return rank_; }
   RemoteDevice& device() { return device_; }
-  pid_t id() const { return process_.id(); }
+  pid_t id() const { return process_->id(); }
 
   // For the group's thread.
-  ChildProcess& process() { return process_; }
+  WorkerProcess& process() { return *process_; }
   int beats() const { return beats_.get(); }
   uint64_t progress() const { return progress_; }  // as of the last sign of life
   bool is_watched = true;                          // not yet ended
@@ -118,7 +123,7 @@ class Worker final : public WorkerLink {
   RemoteDevice device_;
   Channel channel_;
   const comm::Descriptor beats_;
-  ChildProcess process_;
+  const std::unique_ptr<WorkerProcess> process_;
   uint64_t progress_ = 0;
 };
 
@@ -135,6 +140,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
 
   Status open() {
     RETURN_IF_ERROR(check());
+    RETURN_IF_ERROR(find_job());
     RETURN_IF_ERROR(create_segments());
     wake_ = comm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_) return unavailable("an event descriptor: {}", std::strerror(errno));
@@ -287,6 +293,26 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     return ok();
   }
 
+  Status find_job() {
+    if (options_.participants.empty()) return ok();
+    const auto text = fmt::format("{}", fmt::join(options_.participants, ","));
+    if (std::ssize(options_.participants) != world() - options_.first)
+      return invalid_argument("participant_ids: '{}' are {} processes for {} ranks", text,
+                              options_.participants.size(), world() - options_.first);
+    ASSIGN_OR_RETURN(job_, launched_job());
+    if (!job_)
+      return invalid_argument(
+          "participant_ids: '{}': neither mpirun nor srun has started several processes", text);
+    std::set<int32_t> seen;
+    for (const int32_t participant : options_.participants)
+      if (participant < 1 || participant >= job_->size || !seen.insert(participant).second)
+        return invalid_argument(
+            "participant_ids: '{}': expected are different processes from 1 to {}; process 0 "
+            "serves",
+            text, job_->size - 1);
+    return ok();
+  }
+
   Status create_segments() {
     for (int32_t stage = 0; stage < options_.pp && options_.tp > 1; ++stage) {
       ASSIGN_OR_RETURN(tensor_.emplace_back(),
@@ -301,45 +327,74 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
 
   // On the group's thread: the system ends a worker when the thread ends that started it.
   Status start_all() {
+    meet_ = now() + options_.meet_limit;
     for (int32_t rank = options_.first; rank < world(); ++rank) RETURN_IF_ERROR(start(rank));
     return ok();
+  }
+
+  WorkerStart start_of(int32_t rank) const {
+    const auto milliseconds = [](Duration d) {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+    };
+    return {.rank = rank,
+            .tensor_rank = rank % options_.tp,
+            .stage = rank / options_.tp,
+            .device = options_.devices[static_cast<size_t>(rank)],
+            .isa = options_.isa,
+            .num_threads =
+                options_.num_threads.empty() ? 0 : options_.num_threads[static_cast<size_t>(rank)],
+            .device_timeout_ms = milliseconds(options_.device_timeout),
+            .beat_ms = std::max<int64_t>(1, milliseconds(options_.silence_limit / kLooks)),
+            .silence_ms = std::max<int64_t>(1, milliseconds(options_.silence_limit)),
+            .leader = ::getpid(),
+            .has_tensor = options_.tp > 1,
+            .has_pipeline = options_.pp > 1};
   }
 
   Status start(int32_t rank) {
     ASSIGN_OR_RETURN(SocketPair steps, SocketPair::create());
     ASSIGN_OR_RETURN(SocketPair beats, SocketPair::create());
-    const auto milliseconds = [](Duration d) {
-      return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
-    };
-    const WorkerStart start{
-        .rank = rank,
-        .tensor_rank = rank % options_.tp,
-        .stage = rank / options_.tp,
-        .device = options_.devices[static_cast<size_t>(rank)],
-        .isa = options_.isa,
-        .num_threads =
-            options_.num_threads.empty() ? 0 : options_.num_threads[static_cast<size_t>(rank)],
-        .device_timeout_ms = milliseconds(options_.device_timeout),
-        .beat_ms = std::max<int64_t>(1, milliseconds(options_.silence_limit / kLooks)),
-        .leader = ::getpid(),
-        .has_tensor = options_.tp > 1,
-        .has_pipeline = options_.pp > 1};
-    const int descriptors[] = {
-        steps.theirs.get(), beats.theirs.get(),
-        start.has_tensor ? tensor_[static_cast<size_t>(start.stage)].get() : -1,
-        start.has_pipeline ? pipeline_[static_cast<size_t>(start.tensor_rank)].get() : -1};
+    const WorkerStart start = start_of(rank);
+    WorkerDescriptors theirs{.steps = std::move(steps.theirs), .beats = std::move(beats.theirs)};
+    if (start.has_tensor) {
+      ASSIGN_OR_RETURN(theirs.tensor, copy_of(tensor_[static_cast<size_t>(start.stage)]));
+    }
+    if (start.has_pipeline) {
+      ASSIGN_OR_RETURN(theirs.pipeline, copy_of(pipeline_[static_cast<size_t>(start.tensor_rank)]));
+    }
+    std::unique_ptr<WorkerProcess> process;
+    if (job_) {
+      const int32_t participant = options_.participants[static_cast<size_t>(rank - options_.first)];
+      ASSIGN_OR_RETURN(
+          process, LaunchedProcess::start(*job_, participant, meet_, start, theirs, beats.ours));
+    } else {
+      ASSIGN_OR_RETURN(process, start_child(start, theirs));
+    }
+    log_debug("rank {} is process {}", rank, process->id());
+    workers_.push_back(std::make_unique<Worker>(*this, rank, std::move(steps.ours),
+                                                std::move(beats.ours), std::move(process)));
+    return ok();
+  }
+
+  static StatusOr<comm::Descriptor> copy_of(const comm::Descriptor& descriptor) {
+    comm::Descriptor copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) return unavailable("a descriptor: {}", std::strerror(errno));
+    return copy;
+  }
+
+  StatusOr<std::unique_ptr<WorkerProcess>> start_child(const WorkerStart& start,
+                                                       const WorkerDescriptors& theirs) const {
     std::vector<std::string> arguments = worker_arguments(start);
     arguments.insert(arguments.begin(), kRankWorker);
     std::filesystem::path program = options_.program;
     if (program.empty()) {
       ASSIGN_OR_RETURN(program, nereid_program());
     }
+    const int descriptors[kNumDescriptors] = {theirs.steps.get(), theirs.beats.get(),
+                                              theirs.tensor.get(), theirs.pipeline.get()};
     ASSIGN_OR_RETURN(ChildProcess process,
-                     ChildProcess::start(program, arguments, kSteps, descriptors));
-    log_debug("rank {} is process {}", rank, process.id());
-    workers_.push_back(std::make_unique<Worker>(*this, rank, std::move(steps.ours),
-                                                std::move(beats.ours), std::move(process)));
-    return ok();
+                     ChildProcess::start(program, arguments, kFirstDescriptor, descriptors));
+    return std::make_unique<ChildProcess>(std::move(process));
   }
 
   // Watches the processes until the end of the group.
@@ -400,9 +455,14 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     return options_.silence_limit * (worker.has_begun ? 1 : kStart);
   }
 
-  // Processes end by themselves when their channel is closed; those that do not are killed.
+  // Processes end by themselves when their channel is closed, launched ones their rank; those that
+  // do not are killed.
   void end_all() {
-    for (const auto& worker : workers_) worker->channel().close();
+    for (const auto& worker : workers_) {
+      worker->channel().close();
+      // No beats are sent from now on.
+      if (job_) ::shutdown(worker->beats(), SHUT_WR);
+    }
     const Time start = now();
     for (const auto& worker : workers_) {
       const bool was_watched = worker->is_watched;
@@ -424,6 +484,8 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
 
   const RankProcessOptions options_;
   Health* const health_;
+  std::optional<LaunchedJob> job_;                   // with participants
+  Time meet_;                                        // until then launched processes are waited for
   std::vector<comm::Descriptor> tensor_, pipeline_;  // [pp], [tp]; none for one rank
   std::vector<std::unique_ptr<Worker>> workers_;     // by rank, from options_.first on
   comm::Descriptor wake_;

@@ -1,12 +1,14 @@
-// The process of a rank that another process leads.
+// A rank in a process that another process leads.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "comm/shared_memory.h"
 #include "exec/exchange.h"
 #include "exec/runner.h"
 #include "runtime/ranks/channel.h"
@@ -28,30 +30,47 @@ class RankOpener {
   virtual StatusOr<std::unique_ptr<exec::Runner>> load(const RankLoad& load,
                                                        exec::RankComms comms) = 0;
 };
+using MakeOpener = std::function<std::unique_ptr<RankOpener>()>;
 std::unique_ptr<RankOpener> engine_opener();  // of engine files
 
-// A worker's main function; argv[1] and on are those of worker_arguments(). Ignores SIGINT, SIGTERM
-// and SIGHUP, which a terminal or launcher sends to all processes: the end of the channel ends it.
-// It ends with the leader, whatever becomes of that.
-int rank_worker_main(int argc, char** argv,
-                     const std::function<std::unique_ptr<RankOpener>()>& opener = engine_opener);
-
-// Arguments of a worker.
 struct WorkerStart {
   int32_t rank = 0;
   int32_t tensor_rank = 0, stage = 0;  // in the segments
   std::string device, isa;
   int num_threads = 0;
   int64_t device_timeout_ms = 0;
-  int64_t beat_ms = 0;  // between two signs of life
-  int64_t leader = 0;   // process
+  int64_t beat_ms = 0;     // between two signs of life
+  int64_t silence_ms = 0;  // without a sign of life of the leader, after which it hangs
+  int64_t leader = 0;      // process
   bool has_tensor = false, has_pipeline = false;
 };
-// Descriptors of a worker process.
-enum WorkerDescriptor : int { kSteps = 3, kBeats = 4, kTensor = 5, kPipeline = 6, kEnd = 7 };
-
 std::vector<std::string> worker_arguments(const WorkerStart& start);
-StatusOr<WorkerStart> parse_worker_arguments(int argc, char** argv);
+StatusOr<WorkerStart> parse_worker_arguments(std::span<const std::string> arguments);
+
+struct WorkerDescriptors {
+  comm::Descriptor steps;             // Channel
+  comm::Descriptor beats;             // signs of life
+  comm::Descriptor tensor, pipeline;  // segments of the exchange, see WorkerStart
+};
+
+// Reactions, on the thread of signs of life, to a leader that has closed its end, or has given no
+// sign of life for `silence_ms`.
+struct LeaderLoss {
+  std::function<void()> closed, silent;  // null: nothing
+};
+
+// Runs a rank until the leader closes the channel. Errors are the worker's own; those of the device
+// and of the engine are sent to the leader.
+Status run_rank(const WorkerStart& start, WorkerDescriptors descriptors, const MakeOpener& opener,
+                const LeaderLoss& loss);
+
+// Main function of a process with one rank, which the leader has started: argv[1] and on are
+// worker_arguments(), the descriptors are kFirstDescriptor and on. Ignores SIGINT, SIGTERM and
+// SIGHUP, which a terminal or launcher sends to all processes: the end of the channel ends it. It
+// ends with the leader, whatever becomes of that.
+int rank_worker_main(int argc, char** argv, const MakeOpener& opener = engine_opener);
+
+inline constexpr int kFirstDescriptor = 3, kNumDescriptors = 4;  // WorkerDescriptors
 
 // Executes the leader's messages until it closes the channel.
 Status serve_rank(Channel& channel, exec::Runner& runner);

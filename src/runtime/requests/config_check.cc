@@ -2,6 +2,7 @@
 // depend on the model are made where the model is opened.
 #include "config/engine_options.h"
 #include "kernels/api/op.h"
+#include "runtime/instances/instance_configs.h"
 #include "runtime/ranks.h"
 #include "runtime/requests/request_check.h"
 #include "runtime/speculation/lookahead.h"
@@ -100,7 +101,7 @@ Status check_config(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_scheduler(c.scheduler, c.kv_cache));
   RETURN_IF_ERROR(check_lora(c));
   RETURN_IF_ERROR(read_mapping(c).status());
-  if (!c.devices.empty()) RETURN_IF_ERROR(read_devices(c.devices).status());
+  RETURN_IF_ERROR(check_instances(c));
   if (c.max_beam_width > c.max_batch_size)
     return invalid_argument("max_beam_width: {} is more than max_batch_size {}; each beam is a row",
                             c.max_beam_width, c.max_batch_size);

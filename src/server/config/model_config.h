@@ -77,7 +77,7 @@ struct PreferredGroup {
   std::vector<int32_t> gpus;
 };
 
-// GPUs for instances: those with at least the minimum compute capability.
+// GPUs for instances, by CUDA's numbers: those with at least the minimum compute capability.
 struct UsableGpus {
   std::set<int32_t> ids;
   double min_capability = 6.0;

@@ -4,10 +4,10 @@
 
 #include <dlfcn.h>
 
-#include <array>
 #include <utility>
 
 #include "base/log.h"
+#include "server/log_switches.h"
 
 namespace nereid::server {
 namespace {
@@ -26,12 +26,10 @@ struct Nvml::Functions {
   };
 
   void* handle = nullptr;
+  std::vector<std::pair<std::string, Device>> devices;  // by UUID
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
-  int (*count)(unsigned int*) = nullptr;
-  int (*device)(unsigned int, Device*) = nullptr;
-  int (*uuid)(Device, char*, unsigned int) = nullptr;
-  int (*capability)(Device, int*, int*) = nullptr;
+  int (*device)(const char*, Device*) = nullptr;
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
   int (*power)(Device, unsigned int*) = nullptr;
@@ -45,26 +43,37 @@ struct Nvml::Functions {
   }
 };
 
-std::unique_ptr<Nvml> Nvml::open(const std::string& library) {
+std::unique_ptr<Nvml> Nvml::open(std::span<const Gpu> gpus, const std::string& library) {
+  if (gpus.empty()) return nullptr;
   auto f = std::make_unique<Functions>();
   f->handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (f->handle == nullptr) return nullptr;
   const bool is_usable = f->find("nvmlInit_v2", f->init) && f->find("nvmlShutdown", f->shutdown) &&
-                         f->find("nvmlDeviceGetCount_v2", f->count) &&
-                         f->find("nvmlDeviceGetHandleByIndex_v2", f->device) &&
-                         f->find("nvmlDeviceGetUUID", f->uuid);
-  f->find("nvmlDeviceGetCudaComputeCapability", f->capability);
+                         f->find("nvmlDeviceGetHandleByUUID", f->device);
   f->find("nvmlDeviceGetUtilizationRates", f->utilization);
   f->find("nvmlDeviceGetMemoryInfo", f->memory);
   f->find("nvmlDeviceGetPowerUsage", f->power);
   f->find("nvmlDeviceGetPowerManagementLimit", f->power_limit);
   f->find("nvmlDeviceGetTotalEnergyConsumption", f->energy);
   if (!is_usable || f->init() != kSuccess) {
-    log_warn("{} cannot be used: no GPU is seen", library);
+    log_warn("{} cannot be used: no metrics of GPUs", library);
     dlclose(f->handle);
     return nullptr;
   }
-  return std::unique_ptr<Nvml>(new Nvml(std::move(f)));
+  std::unique_ptr<Nvml> nvml(new Nvml(std::move(f)));
+  auto& devices = nvml->functions_->devices;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const Gpu& gpu = gpus[i];
+    Device device = nullptr;
+    if (nvml->functions_->device(gpu.uuid.c_str(), &device) != kSuccess) {
+      log_warn("{} does not know GPU {}: {} ({}): no metrics of it", library, i, gpu.name,
+               gpu.uuid);
+      continue;
+    }
+    if (!is_log_terse()) log_info("Collecting metrics for GPU {}: {} ({})", i, gpu.name, gpu.uuid);
+    devices.emplace_back(gpu.uuid, device);
+  }
+  return devices.empty() ? nullptr : std::move(nvml);
 }
 
 Nvml::Nvml(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
@@ -74,39 +83,13 @@ Nvml::~Nvml() {
   dlclose(functions_->handle);
 }
 
-std::vector<GpuDevice> Nvml::devices() const {
-  const Functions& f = *functions_;
-  std::vector<GpuDevice> out;
-  unsigned int count = 0;
-  if (f.count(&count) != kSuccess) return out;
-  for (unsigned int i = 0; i < count; ++i) {
-    GpuDevice& gpu = out.emplace_back();
-    Device device = nullptr;
-    if (f.device(i, &device) != kSuccess) continue;
-    std::array<char, 97> uuid{};
-    if (f.uuid(device, uuid.data(), uuid.size() - 1) == kSuccess) gpu.uuid = uuid.data();
-    int major = 0, minor = 0;
-    if (f.capability != nullptr && f.capability(device, &major, &minor) == kSuccess) {
-      gpu.capability = major + minor / 10.0;
-    }
-  }
-  return out;
-}
-
 std::vector<GpuSample> Nvml::sample() const {
   const Functions& f = *functions_;
   std::vector<GpuSample> out;
-  unsigned int count = 0;
-  if (f.count(&count) != kSuccess) return out;
-  for (unsigned int i = 0; i < count; ++i) {
-    Device device = nullptr;
-    std::array<char, 97> uuid{};
-    if (f.device(i, &device) != kSuccess ||
-        f.uuid(device, uuid.data(), uuid.size() - 1) != kSuccess) {
-      continue;
-    }
+  for (const auto& [uuid, handle] : f.devices) {
+    Device device = handle;
     GpuSample& s = out.emplace_back();
-    s.uuid = uuid.data();
+    s.uuid = uuid;
     Functions::Utilization utilization{};
     if (f.utilization != nullptr && f.utilization(device, &utilization) == kSuccess) {
       s.utilization = utilization.gpu / 100.0;

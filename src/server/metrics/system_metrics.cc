@@ -110,10 +110,10 @@ std::optional<CpuTicks> parse_cpu_ticks(const std::string& text) {
 }
 
 SystemMetrics::SystemMetrics(const MetricsConfig& config, const ResponseCache* cache,
-                             const std::string& gpu_library)
+                             std::span<const Gpu> gpus, const std::string& management_library)
     : config_(config), cache_(cache) {
   if (!config_.enabled) return;
-  if (config_.gpu) nvml_ = Nvml::open(gpu_library);
+  if (config_.gpu) nvml_ = Nvml::open(gpus, management_library);
   if (nvml_ != nullptr) {
     for (const auto& gpu : nvml_->sample()) energy_at_start_[gpu.uuid] = gpu.energy.value_or(0);
   }

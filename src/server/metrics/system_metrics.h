@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,9 +34,10 @@ std::optional<CpuTicks> parse_cpu_ticks(const std::string& text);
 // Samples CPUs and GPUs periodically on a thread of its own.
 class SystemMetrics {
  public:
-  // `cache`: null = off. `gpu_library`: see Nvml::open.
+  // `cache`: null = off. `management_library`: see Nvml::open.
   SystemMetrics(const MetricsConfig& config, const ResponseCache* cache,
-                const std::string& gpu_library = "libnvidia-ml.so.1");
+                std::span<const Gpu> gpus = {},
+                const std::string& management_library = "libnvidia-ml.so.1");
   ~SystemMetrics();
 
   void collect(std::vector<prometheus::MetricFamily>& page) const;

@@ -2,12 +2,11 @@
 #include "server/repository/repository.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/file.h"
+#include "base/gpus.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "server/model/gpus.h"
 
 namespace nereid::server {
 namespace {
@@ -110,6 +109,16 @@ StatusOr<std::shared_ptr<ScratchDir>> write_files(const ModelOverride& changes) 
   return scratch;
 }
 
+UsableGpus usable_gpus(double min_capability) {
+  UsableGpus out;
+  out.min_capability = min_capability;
+  constexpr double kRounding = 1e-6;
+  const std::vector<Gpu> gpus = visible_gpus();
+  for (size_t i = 0; i < gpus.size(); ++i)
+    if (gpus[i].capability + kRounding >= min_capability) out.ids.insert(static_cast<int32_t>(i));
+  return out;
+}
+
 }  // namespace
 
 Repositories::Repositories(const ServerOptions& options)
@@ -117,8 +126,7 @@ Repositories::Repositories(const ServerOptions& options)
       has_namespaces_(options.has_namespaces),
       strict_config_(options.strict_model_config),
       config_name_(options.model_config_name),
-      gpus_(usable_gpus(Nvml::open().get(), options.min_compute_capability,
-                        getenv("CUDA_VISIBLE_DEVICES"))) {}
+      gpus_(usable_gpus(options.min_compute_capability)) {}
 
 Status Repositories::check_roots() const {
   std::lock_guard lock(mutex_);

@@ -1,6 +1,5 @@
 // Placement of a model's instances: kinds, GPUs, profiles, passive instances, and
 // a backend's preference.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -10,9 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <thread>
 
-#include "base/testing/source_dir.h"
+#include "base/testing/fake_gpus.h"
 #include "server/model/backend_model.h"
 #include "server/testing/client.h"
 #include "server/testing/probe.h"
@@ -58,17 +58,10 @@ class Instances : public testing::Test {
       return nullptr;
     };
   }
-  ~Instances() override {
-    probe() = {};
-    if (nvml_ != nullptr) dlclose(nvml_);
-    unsetenv("CUDA_VISIBLE_DEVICES");
-  }
+  ~Instances() override { probe() = {}; }
 
   // Two GPUs, of compute capability 9.0 and 8.6.
-  void add_gpus() {
-    nvml_ = dlopen((build_dir() + "/lib/libfake_nvml.so").c_str(), RTLD_NOW | RTLD_LOCAL);
-    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
-  }
+  void add_gpus() { gpus_.emplace(); }
 
   // Descriptions of the instances of a model with these groups, or the error.
   std::vector<std::string> made(const std::string& groups) {
@@ -80,7 +73,7 @@ class Instances : public testing::Test {
 
   std::mutex mutex_;
   std::vector<std::string> made_;
-  void* nvml_ = nullptr;
+  std::optional<FakeGpus> gpus_;
 };
 
 TEST_F(Instances, WithoutGpusTheyRunOnTheCpu) {
@@ -149,22 +142,16 @@ TEST_F(Instances, GpusMustExist) {
               HasSubstr("has count 513 on 2 devices: more than 1024 instances"));
 }
 
-TEST_F(Instances, TheEnvironmentHidesGpus) {
+TEST_F(Instances, TheDriverHidesGpus) {
   add_gpus();
-  setenv("CUDA_VISIBLE_DEVICES", "GPU-b", 1);
-  EXPECT_THAT(made("instance_group { kind: KIND_GPU }"),
-              ElementsAre(R"(m_0_0 GPU 0 {"gpu_0":{}})"));
-  setenv("CUDA_VISIBLE_DEVICES", "1, 0, 7, 0", 1);
-  EXPECT_EQ(made("instance_group { kind: KIND_GPU }").size(), 2u);
-  // A MIG slice, of which a process gets one.
-  for (const char* slices : {"MIG-5a1c, MIG-77b0", "MIG-GPU-b/1/0, 1"}) {
-    setenv("CUDA_VISIBLE_DEVICES", slices, 1);
+  for (const char* one : {"1", "2"}) {
+    gpus_->show(one);
     EXPECT_THAT(made("instance_group { kind: KIND_GPU }"),
                 ElementsAre(R"(m_0_0 GPU 0 {"gpu_0":{}})"));
   }
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-c/1/0", 1);
-  EXPECT_THAT(made(""), ElementsAre(R"(m_0 CPU 0 {"cpu":{}})"));
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  gpus_->show("10");
+  EXPECT_EQ(made("instance_group { kind: KIND_GPU }").size(), 2u);
+  gpus_->show("");
   EXPECT_THAT(made(""), ElementsAre(R"(m_0 CPU 0 {"cpu":{}})"));
 }
 

@@ -6,6 +6,8 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include "base/gpus.h"
+#include "base/testing/fake_gpus.h"
 #include "base/testing/source_dir.h"
 #include "server/cache/response_cache.h"
 #include "server/memory/pinned_pool.h"
@@ -64,31 +66,62 @@ TEST(SystemMetrics, CpuTicks) {
 }
 
 TEST(SystemMetrics, Cpu) {
-  const SystemMetrics on({}, nullptr, "no-such-library.so");
+  const SystemMetrics on({}, nullptr);
   EXPECT_THAT(text_of(on), HasSubstr("# TYPE nv_cpu_utilization gauge"));
   EXPECT_THAT(text_of(on), HasSubstr("nv_cpu_memory_used_bytes "));
   EXPECT_THAT(text_of(on), Not(HasSubstr("nv_gpu")));
   MetricsConfig config;
   config.cpu = false;
-  const SystemMetrics off(config, nullptr, "no-such-library.so");
+  const SystemMetrics off(config, nullptr);
   EXPECT_THAT(text_of(off), Not(HasSubstr("nv_cpu")));
   EXPECT_THAT(text_of(off), HasSubstr("nv_pinned_memory_pool_total_bytes"));
 }
 
+std::string gpu_text(const MetricsConfig& config) {
+  const SystemMetrics metrics(config, nullptr, visible_gpus(),
+                              build_dir() + "/lib/libfake_nvml.so");
+  return text_of(metrics);
+}
+
+// Such as nv_gpu_utilization{gpu_uuid="GPU-..."} 0.25.
+std::string series(const std::string& name, const std::string& uuid, const char* value = "") {
+  return name + "{gpu_uuid=\"" + uuid + "\"} " + value;
+}
+
 TEST(SystemMetrics, Gpu) {
+  const FakeGpus fake;
   MetricsConfig config;
   config.interval_ms = 1;
-  const SystemMetrics metrics(config, nullptr, build_dir() + "/lib/libfake_nvml.so");
-  const std::string text = text_of(metrics);
-  EXPECT_THAT(text, HasSubstr("nv_gpu_utilization{gpu_uuid=\"GPU-a\"} 0.25"));
-  EXPECT_THAT(text, HasSubstr("nv_gpu_memory_used_bytes{gpu_uuid=\"GPU-b\"} 300"));
-  EXPECT_THAT(text, HasSubstr("nv_gpu_memory_total_bytes{gpu_uuid=\"GPU-b\"} 1000"));
-  EXPECT_THAT(text, HasSubstr("nv_gpu_power_usage{gpu_uuid=\"GPU-a\"} 150.5"));
-  EXPECT_THAT(text, HasSubstr("nv_gpu_power_limit{gpu_uuid=\"GPU-a\"} 700"));
-  EXPECT_THAT(text, Not(HasSubstr("nv_gpu_power_usage{gpu_uuid=\"GPU-b\"}")));
+  const std::string text = gpu_text(config);
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_utilization", kFakeH200, "0.25")));
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_memory_used_bytes", kFakeA10, "300")));
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_memory_total_bytes", kFakeA10, "1000")));
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_power_usage", kFakeH200, "150.5")));
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_power_limit", kFakeH200, "700")));
+  EXPECT_THAT(text, Not(HasSubstr(series("nv_gpu_power_usage", kFakeA10))));
   EXPECT_THAT(text, HasSubstr("# TYPE nv_energy_consumption counter"));
   config.gpu = false;
-  EXPECT_THAT(text_of(SystemMetrics(config, nullptr, build_dir() + "/lib/libfake_nvml.so")),
+  EXPECT_THAT(gpu_text(config), Not(HasSubstr("nv_gpu")));
+}
+
+TEST(SystemMetrics, OnlyVisibleGpus) {
+  const FakeGpus fake("1");
+  const std::string text = gpu_text({});
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_memory_total_bytes", kFakeA10, "1000")));
+  EXPECT_THAT(text, Not(HasSubstr(kFakeH200)));
+}
+
+TEST(SystemMetrics, ASliceHasOnlyItsMemory) {
+  const FakeGpus fake("2");
+  const std::string text = gpu_text({});
+  EXPECT_THAT(text, HasSubstr(series("nv_gpu_memory_total_bytes", kFakeSlice, "500")));
+  for (const char* absent : {"nv_gpu_utilization", "nv_gpu_power", "nv_energy", kFakeH200})
+    EXPECT_THAT(text, Not(HasSubstr(absent)));
+}
+
+TEST(SystemMetrics, WithoutTheManagementLibraryThereAreNoGpus) {
+  const FakeGpus fake;
+  EXPECT_THAT(text_of(SystemMetrics({}, nullptr, visible_gpus(), "no-such-library.so")),
               Not(HasSubstr("nv_gpu")));
 }
 
@@ -100,7 +133,7 @@ TEST(SystemMetrics, Cache) {
   EXPECT_EQ((*cache)->find("k101"), entry);
   EXPECT_EQ((*cache)->find("k102"), std::nullopt);
   for (int i = 103; i < 120; ++i) (*cache)->insert("k" + std::to_string(i), entry);
-  const std::string text = text_of(SystemMetrics({}, cache->get(), "no-such-library.so"));
+  const std::string text = text_of(SystemMetrics({}, cache->get()));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_lookups 2"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_hits 1"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_misses 1"));

@@ -1,11 +1,15 @@
-// Model parameters to executor options.
+#include "backend/executor_config/executor_config.h"
+
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <cstring>
 
 #include "backend/common/check_parameters.h"
 #include "backend/parameters/lora_modules.h"
-#include "backend/tensorrtllm/model.h"
 #include "config/engine_options.h"
+#include "runtime/instances/instance_configs.h"
+#include "runtime/ranks.h"
 
 namespace nereid::backend {
 namespace {
@@ -145,32 +149,97 @@ Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config)
   return ok();
 }
 
-// GPUs of the ranks in order; with one rank the first of them.
+// The GPUs of instance_group, for the ranks in order. 0, 1, ...: those that device auto may take,
+// and what the core fills in for a model that names none.
+void read_group_gpus(const ModelSettings& settings, ExecutorConfig& config) {
+  bool is_usual = true;
+  for (size_t i = 0; i < settings.gpus.size(); ++i)
+    is_usual = is_usual && settings.gpus[i] == static_cast<int64_t>(i);
+  if (!is_usual) config.devices = fmt::format("cuda:{}", fmt::join(settings.gpus, ","));
+}
+
+// Lists of GPUs of the ranks, in order, for each instance: "0,1;2,3".
 Status read_gpu_ids(const ModelSettings& settings, ExecutorConfig& config) {
   const auto ids = settings.parameter("gpu_device_ids");
-  if (!ids || settings.parameter("device") || settings.parameter("devices")) return ok();
-  if (ids->find(';') != std::string::npos)
-    return unsupported(
-        "model '{}': parameter 'gpu_device_ids' is '{}'; GPUs of one instance are allowed, "
-        "separated by ','",
-        settings.name, *ids);
-  if (ids->find_first_not_of("0123456789,") != std::string::npos || ids->starts_with(',') ||
-      ids->ends_with(',') || ids->find(",,") != std::string::npos)
-    return invalid_argument(
-        "model '{}': parameter 'gpu_device_ids' is '{}'; allowed are numbers of GPUs, separated "
-        "by ','",
-        settings.name, *ids);
-  const bool is_single = config.tensor_parallel == "1" && config.pipeline_parallel <= 1;
-  if (is_single && ids->find(',') != std::string::npos)
-    return invalid_argument(
-        "model '{}': parameter 'gpu_device_ids' is '{}', which needs tensor_parallel or "
-        "pipeline_parallel above 1",
-        settings.name, *ids);
-  (is_single ? config.device : config.devices) = "cuda:" + *ids;
+  if (settings.parameter("device") || settings.parameter("devices")) return ok();
+  if (!ids) {
+    read_group_gpus(settings, config);
+    return ok();
+  }
+  // tensor_parallel auto: as many as there are.
+  ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
+  const auto mapping = runtime::mapping_of(path, config);
+  const bool is_given = mapping.ok() && mapping->tp > 0;
+  for (const std::string& list : runtime::instance_lists(*ids)) {
+    if (list.find_first_not_of("0123456789,") != std::string::npos || list.starts_with(',') ||
+        list.ends_with(',') || list.find(",,") != std::string::npos || list.empty())
+      return invalid_argument(
+          "model '{}': parameter 'gpu_device_ids' is '{}'; allowed are numbers of GPUs, separated "
+          "by ',', and ';' between the lists of instances",
+          settings.name, *ids);
+    const auto count = std::ranges::count(list, ',') + 1;
+    if (is_given && count != mapping->world())
+      return invalid_argument(
+          "model '{}': parameter 'gpu_device_ids' is '{}': {} GPUs in '{}'; tensor_parallel * "
+          "pipeline_parallel are {} ranks",
+          settings.name, *ids, count, list, mapping->world());
+    config.devices += fmt::format("{}cuda:{}", config.devices.empty() ? "" : ";", list);
+  }
   return ok();
 }
 
+// The value of an environment variable that holds an integer; `unset` without it.
+StatusOr<int64_t> read_environment(const char* name, int64_t unset) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return unset;
+  int64_t value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error == std::errc() && stop == end) return value;
+  return invalid_argument("environment variable {} is '{}', expected an integer", name, text);
+}
+
+// TRTLLM_ORCHESTRATOR is for all models of the process; the parameter process_mode for one.
+Status read_process_mode(const ModelSettings& settings, ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(const int64_t orchestrator, read_environment("TRTLLM_ORCHESTRATOR", 0));
+  ASSIGN_OR_RETURN(const int64_t spawns,
+                   read_environment("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", 1));
+  const bool by_environment = orchestrator != 0 && !settings.parameter("process_mode");
+  if (by_environment) config.process_mode = "orchestrator";
+  if (config.process_mode != "orchestrator") return ok();
+  if (spawns == 0 && config.participant_ids.empty())
+    return invalid_argument(
+        "model '{}': Spawning of processes was disabled in orchestrator mode, but participant IDs "
+        "is missing. Set parameter 'participant_ids' to the numbers of this model's processes, "
+        "from 1 on",
+        settings.name);
+  if (by_environment && spawns != 0 && !config.participant_ids.empty())
+    return invalid_argument(
+        "model '{}': parameter 'participant_ids' is '{}', which needs "
+        "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=0: otherwise processes are started here",
+        settings.name, config.participant_ids);
+  return ok();
+}
+
+// instance_group counts instances where their resources are stated, or are processes of their own.
+// Elsewhere one serves all of Triton's instances: several would multiply the model's memory.
+void read_instances(const ModelSettings& settings, ExecutorConfig& config) {
+  if (config.num_instances > 0) return;
+  const bool has_lists = config.devices.find(';') != std::string::npos ||
+                         config.participant_ids.find(';') != std::string::npos;
+  if (has_lists || config.process_mode == "orchestrator")
+    config.num_instances =
+        static_cast<int32_t>(std::min<int64_t>(settings.num_instances, INT32_MAX));
+}
+
 }  // namespace
+
+StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
+  for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
+    if (const auto path = settings.parameter(key)) return std::filesystem::path(*path);
+  }
+  return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
+}
 
 bool is_v1(const ModelSettings& settings) {
   const auto type = settings.parameter("gpt_model_type");
@@ -183,7 +252,9 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   config.scheduler.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
   RETURN_IF_ERROR(read_options(settings, config::engine_options(config)));
   if (is_v1(settings)) config.scheduler.capacity_policy = CapacityPolicy::kStaticBatch;
+  RETURN_IF_ERROR(read_process_mode(settings, config));
   RETURN_IF_ERROR(read_gpu_ids(settings, config));
+  read_instances(settings, config);
   RETURN_IF_ERROR(read_window(settings, config.kv_cache));
   RETURN_IF_ERROR(check_onboarding(settings, config.kv_cache));
   RETURN_IF_ERROR(read_lora(settings, config));

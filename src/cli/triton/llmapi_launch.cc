@@ -1,0 +1,46 @@
+// trtllm-llmapi-launch: the prefix of commands that mpirun or srun starts on all ranks.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "base/log.h"
+#include "cli/process/launched.h"
+#include "cli/tools/tools.h"
+
+namespace nereid::cli {
+
+int llmapi_launch_main(int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') {
+    std::fprintf(stderr,
+                 "usage: mpirun -n N %s COMMAND [ARGUMENTS]\n"
+                 "Process 0 becomes the command, such as trtllm-serve; the others run ranks of its "
+                 "models.\n",
+                 argv[0]);
+    return 2;
+  }
+  const auto job = runtime::launched_job();
+  if (!job.ok()) {
+    log_error("{}", message(job.status()));
+    return 1;
+  }
+  if (*job && (*job)->rank > 0) {
+    runtime::leave_default_binding();
+    std::_Exit(runtime::serve_launched(**job));
+  }
+  // Programs beside this one count before others of the same name.
+  std::error_code error;
+  const auto beside =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / argv[1];
+  if (std::string(argv[1]).find('/') == std::string::npos && ::access(beside.c_str(), X_OK) == 0)
+    ::execv(beside.c_str(), argv + 1);
+  ::execvp(argv[1], argv + 1);
+  log_error("{}: {}", argv[1], std::strerror(errno));
+  return 127;
+}
+
+}  // namespace nereid::cli

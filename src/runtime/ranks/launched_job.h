@@ -1,0 +1,48 @@
+// The processes that a launcher (mpirun, srun) started for one command.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+
+namespace nereid::runtime {
+
+struct LaunchedJob {
+  int32_t rank = 0, size = 1;
+  std::string key;       // equal in all processes of a job, another one in other jobs of the host
+  std::string launcher;  // "Open MPI", "PMI", "Slurm", "nereid"
+  // The process that started them, whose end ends them; 0: unknown, or it ends before them.
+  pid_t launcher_process = 0;
+};
+
+// Variables that launch_triton_server sets without mpirun. It ends before the processes.
+inline constexpr const char *kLaunchedSize = "NEREID_LAUNCHED_SIZE",
+                            *kLaunchedRank = "NEREID_LAUNCHED_RANK",
+                            *kLaunchedKey = "NEREID_LAUNCHED_KEY";
+
+// The variables of Open MPI, of PMI (Hydra), of Slurm's tasks and of launch_triton_server. No
+// value: none of them, or one process. Unimplemented: processes on several hosts. InvalidArgument:
+// a rank that is not below the size. `environment` is getenv or a test's replacement.
+using Environment = std::function<const char*(const char* name)>;
+StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& environment);
+
+// The job of this process.
+StatusOr<std::optional<LaunchedJob>> launched_job();
+
+// Compute threads for a process of the job: all cores that the launcher has bound it to, but at
+// most its share of the launcher's cores.
+int launched_threads(const LaunchedJob& job);
+
+// Open MPI binds each process, also the only one, to a core by default, which suits processes with
+// one thread. Gives this thread and those that it starts the launcher's cores then.
+void leave_default_binding();
+
+// "process 1 of 4 (Open MPI)"
+std::string text_of(const LaunchedJob& job);
+
+}  // namespace nereid::runtime

@@ -1,0 +1,53 @@
+#include "runtime/ranks/launched_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "runtime/ranks/launched_group.h"
+#include "runtime/ranks/rank_wire.h"
+
+namespace nereid::runtime {
+
+StatusOr<std::unique_ptr<LaunchedProcess>> LaunchedProcess::start(
+    const LaunchedJob& job, int32_t participant, Time deadline, const WorkerStart& start,
+    const WorkerDescriptors& descriptors, const comm::Descriptor& own_beats) {
+  ASSIGN_OR_RETURN(const Peer peer, connect_to(job, participant, deadline));
+  comm::Descriptor beats(::fcntl(own_beats.get(), F_DUPFD_CLOEXEC, 0));
+  if (!beats) return unavailable("a descriptor: {}", std::strerror(errno));
+  Writer writer;
+  writer.put(PeerMessageKind::kRank);
+  writer.put_list(worker_arguments(start), [&](const std::string& word) { writer.put_text(word); });
+  std::vector<int> sent = {descriptors.steps.get(), descriptors.beats.get()};
+  for (const comm::Descriptor* const segment : {&descriptors.tensor, &descriptors.pipeline})
+    if (*segment) sent.push_back(segment->get());
+  RETURN_IF_ERROR(send_to(peer, writer.bytes(), sent));
+  ASSIGN_OR_RETURN(ProcessHandle process, ProcessHandle::open(peer.process.id()));
+  return std::unique_ptr<LaunchedProcess>(
+      new LaunchedProcess(std::move(process), std::move(beats)));
+}
+
+std::optional<std::string> LaunchedProcess::ended(Duration limit) {
+  if (how_) return how_;
+  const Time end = now() + limit;
+  pollfd ends[] = {{.fd = process_.descriptor(), .events = POLLIN, .revents = 0},
+                   {.fd = beats_.get(), .events = POLLRDHUP, .revents = 0}};
+  int got;
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now()).count();
+    got = ::poll(ends, 2, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
+  } while (got < 0 && errno == EINTR);
+  if (got <= 0) return std::nullopt;
+  // The sockets of a process are closed before it counts as ended.
+  constexpr auto kBetween = std::chrono::milliseconds(200);
+  how_ = process_.has_ended(kBetween) ? "has ended" : "has given up its rank";
+  return how_;
+}
+
+}  // namespace nereid::runtime
