@@ -1,0 +1,72 @@
+// See man_page.h.
+#include "cli/flags/man_page.h"
+
+#include <fmt/ranges.h>
+
+#include "absl/strings/ascii.h"
+
+namespace nereid::cli {
+namespace {
+
+// Text as roff prints it unchanged: dashes are those of flags, and no line is a request.
+std::string roff(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) out += "\\&";
+    if (c == '-' || c == '\\') out += c == '-' ? "\\" : "\\e";
+    if (c != '\\') out += c;
+  }
+  return out;
+}
+
+std::string header(const std::string& name, const std::string& help) {
+  return fmt::format(
+      ".TH \"{}\" 1 \"\" \"nereid {}\" \"nereid\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n",
+      absl::AsciiStrToUpper(name), NEREID_VERSION, roff(name), roff(help));
+}
+
+std::string flag_entry(const FlagText& flag) {
+  std::vector<std::string> names;
+  for (const std::string& name : flag.names) names.push_back("\\fB" + roff(name) + "\\fR");
+  const std::string value = flag.value.empty() ? "" : " \\fI" + roff(flag.value) + "\\fR";
+  return fmt::format(".TP\n{}{}\n{}\n", fmt::join(names, ", "), value, roff(flag.help));
+}
+
+}  // namespace
+
+std::string man_page(const CommandText& command) {
+  std::string text = header("nereid-" + command.name, command.help);
+  text += fmt::format(".B nereid {}\n[\\fIoption\\fR ...]", roff(command.name));
+  for (const FlagText& flag : command.flags)
+    if (flag.is_word()) text += fmt::format(" \\fI{}\\fR", roff(flag.names[0]));
+  text += "\n";
+  std::string group;
+  for (const FlagText& flag : command.flags) {
+    const std::string wanted = flag.is_word() ? "Arguments" : flag.group;
+    if (wanted != group) text += fmt::format(".SH {}\n", absl::AsciiStrToUpper(group = wanted));
+    text += flag_entry(flag);
+  }
+  return text + ".SH SEE ALSO\n.BR nereid (1)\n";
+}
+
+std::string man_page_of_all(const std::string& description, std::span<const CommandText> commands) {
+  std::string text = header("nereid", "serve large language models on CPUs and NVIDIA GPUs");
+  text += ".B nereid\n\\fIcommand\\fR [\\fIoption\\fR ...]\n.SH DESCRIPTION\n" + roff(description);
+  text += "\n.SH COMMANDS\n";
+  for (const CommandText& command : commands)
+    text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(command.name), roff(command.help));
+  text += ".SH ENVIRONMENT\n";
+  for (const auto& [name, meaning] :
+       {std::pair{"NEREID_CACHE_DIR", "folder of built engines; default: ~/.cache/nereid"},
+        std::pair{"NEREID_CUDA_LIBRARY", "libnereid_cuda.so, where it is not beside the program"},
+        std::pair{"NEREID_MAX_BATCH_SIZE=8",
+                  "is --max-batch-size 8, and so on for each flag of serve that has a group"}})
+    text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", name, roff(meaning));
+  text += ".SH SEE ALSO\n";
+  for (const CommandText& command : commands)
+    text += fmt::format(".BR nereid-{} (1){}\n", roff(command.name),
+                        &command == &commands.back() ? "" : ",");
+  return text;
+}
+
+}  // namespace nereid::cli
