@@ -34,7 +34,7 @@ pack() { tar -C "$root" --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" -
 pack --owner=0 --group=0 --exclude=./var/cache/nereid -cf "$out/layer.tar" .
 pack --owner=$user --group=$user -rf "$out/layer.tar" ./var/cache/nereid
 diff_id=$(sha256sum <"$out/layer.tar" | cut -d' ' -f1)
-gzip -9n "$out/layer.tar"
+gzip -n "$out/layer.tar"
 
 # Moves a file to the blobs; prints its descriptor.
 blob() { # FILE MEDIA_TYPE

@@ -31,7 +31,7 @@ def main(folder, name, version, tag, out_folder, *requirements):
     record = []
     out = pathlib.Path(out_folder) / f"{package}-{version}-py3-none-{tag}.whl"
     info = f"{package}-{version}.dist-info"
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as wheel:
         def add(path, content, mode):
             entry = zipfile.ZipInfo(path, when)
             entry.compress_type = zipfile.ZIP_DEFLATED

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Makes the download forms twice and compares them, then forms.py installs each in a bare root and asks the model for an
+# answer. Needs root's rights; the roots (Debian 12 with and without Python, Ubuntu 24.04) come from debootstrap and stay
+# in NEREID_TEST_ROOTS, build/roots by default.  usage: run.sh BUILD_DIR
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$1
+work=build/packages-test
+roots=${NEREID_TEST_ROOTS:-build/roots}
+mkdir -p "$work" "$roots"
+. tools/skips.sh
+begin_skips "$work/skips.txt"
+
+tools/packages.sh "$build" build/packages
+(umask 077 && tools/packages.sh "$build" "$work/again" >/dev/null)
+diff build/packages/SHA256SUMS "$work/again/SHA256SUMS" || { echo "packages: two runs differ" >&2; exit 1; }
+rm -rf "$work/again"
+(cd build/packages && sha256sum --quiet -c SHA256SUMS)
+echo "packages: two runs give the same bytes"
+
+install_here() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+command -v debootstrap >/dev/null || install_here debootstrap || { apt-get update -qq && install_here debootstrap; }
+
+# A system with nothing but apt.
+bare_root() { # NAME SUITE MIRROR [SCRIPT]
+  local root=$roots/$1
+  [ -d "$root" ] && return
+  rm -rf "$root.new"
+  # Debian's debootstrap has no keys of Ubuntu.
+  debootstrap --variant=minbase ${4:+--no-check-gpg} "$2" "$root.new" "$3" ${4:+"$4"} >"$work/$1.log" 2>&1 || return 1
+  mv "$root.new" "$root"
+}
+python_root() {
+  local root=$roots/debian-python
+  [ -d "$root" ] && return
+  rm -rf "$root.new"
+  cp -a "$roots/debian" "$root.new"
+  cp /etc/resolv.conf "$root.new/etc/"
+  chroot "$root.new" sh -ec 'apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv' \
+    >"$work/debian-python.log" 2>&1 || return 1
+  mv "$root.new" "$root"
+}
+bare_root debian bookworm http://deb.debian.org/debian || skip "packages in a bare root" "debootstrap got no Debian 12: $work/debian.log"
+bare_root ubuntu noble http://archive.ubuntu.com/ubuntu gutsy || skip "the .deb in Ubuntu 24.04" "debootstrap got none: $work/ubuntu.log"
+[ ! -d "$roots/debian" ] || python_root || skip "the wheel" "no python3-venv: $work/debian-python.log"
+
+python3 tests/packages/forms.py build/packages "$roots" "$work"
+end_skips
