@@ -55,7 +55,7 @@ JSON
 config=$(blob "$out/config.json" config.v1+json)
 printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":%s,"layers":[%s]}' "$config" "$layer" >"$out/manifest.json"
 manifest=$(blob "$out/manifest.json" manifest.v1+json)
-printf '{"schemaVersion":2,"manifests":[%s]}' "${manifest%\}},\"annotations\":{\"org.opencontainers.image.ref.name\":\"$version\"}}" >"$out/oci/index.json"
+printf '{"schemaVersion":2,"manifests":[%s]}' "${manifest%\}},\"annotations\":{\"org.opencontainers.image.ref.name\":\"nereid:$version\",\"io.containerd.image.name\":\"docker.io/library/nereid:$version\"}}" >"$out/oci/index.json"
 printf '{"imageLayoutVersion":"1.0.0"}' >"$out/oci/oci-layout"
 rm -rf "$root" "$out/config.json" "$out/manifest.json"
 echo "image: $out/oci, layer $(($(stat -c %s "$out/layer.tar.gz") >> 20)) MiB compressed"

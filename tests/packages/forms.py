@@ -107,6 +107,43 @@ def check(name, root, install, words, remove):
     assert not left, f"{name}: left behind: {sorted(left)[:10]}"
 
 
+def check_service(root, deb):
+    """The unit under systemd as process 1, with a network of its own: enabled at boot, stopped without a fault."""
+    run_in(root, f"apt-get install -y --no-install-recommends /tmp/{deb}; systemctl enable nereid; systemd-analyze verify --man=no nereid.service; "
+                 "systemd-analyze security --offline=yes --threshold=25 nereid.service")
+    with open(root / "tmp" / "log", "w") as log:
+        start = time.monotonic()
+        container = subprocess.Popen(["systemd-nspawn", "-q", "--boot", "--register=no", "--keep-unit", "--private-network", "-D", root],
+                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    body = json.dumps({"model": "quickstart", "max_tokens": 8, "messages": [{"role": "user", "content": "What is the capital of France?"}]})
+
+    def entered(namespaces, *words):
+        children = pathlib.Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
+        return subprocess.run(["nsenter", "-t", children[0] if children else "0", *namespaces, *words], capture_output=True, text=True)
+
+    def inside(*words):
+        return entered(["-m", "-p", "-u", "-i", "-n"], *words)
+
+    def ask():  # by the host's curl in the container's network
+        return entered(["-n"], "curl", "-fsS", "http://127.0.0.1:8000/v1/chat/completions", "-H", "Content-Type: application/json", "-d", body)
+
+    try:
+        limit = time.monotonic() + WAIT
+        while (answer := ask()).returncode != 0:
+            assert container.poll() is None and time.monotonic() < limit, answer.stderr + (root / "tmp" / "log").read_text()
+            time.sleep(0.1)
+        print(f"{'service, Debian 12':22} boot to answer {time.monotonic() - start:5.2f} s", flush=True)
+        assert json.loads(answer.stdout)["choices"][0]["message"]["content"], answer.stdout
+        inside("systemctl", "stop", "nereid")
+        state = inside("systemctl", "show", "nereid", "-p", "Result", "-p", "ExecMainStatus", "-p", "ActiveState").stdout.split()
+        assert sorted(state) == ["ActiveState=inactive", "ExecMainStatus=0", "Result=success"], state
+        inside("systemctl", "poweroff")
+        container.wait(WAIT)
+    finally:
+        container.kill()
+        container.wait()
+
+
 def report(name, install, serve):
     print(f"{name:22} installed in {install:5.2f} s, first token {serve:5.2f} s later", flush=True)
 
@@ -161,6 +198,10 @@ def main(packages, roots, work):
             shutil.copy(file, root / "tmp")
             os.chmod(root / "tmp" / file.name, 0o644)
             check(name, root, install.replace("FILE", file.name), [f"{prefix}/bin/nereid", "serve", f"{prefix}/lib/nereid/models/quickstart"], remove)
+    if (roots / "debian-systemd").is_dir() and shutil.which("systemd-nspawn"):
+        with copy_of(roots / "debian-systemd", work) as root:
+            shutil.copy(deb, root / "tmp")
+            check_service(root, deb.name)
     for image in sorted(packages.glob("nereid-[0-9]*-image.tar")):
         check_image("image", image, work)
 

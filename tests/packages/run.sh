@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the download forms twice and compares them, then forms.py installs each in a bare root and asks the model for an
-# answer. Needs root's rights; the roots (Debian 12 with and without Python, Ubuntu 24.04) come from debootstrap and stay
+# answer. Needs root's rights; the roots (Debian 12, the same with Python and with systemd, Ubuntu 24.04) come from debootstrap and stay
 # in NEREID_TEST_ROOTS, build/roots by default.  usage: run.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -30,19 +30,24 @@ bare_root() { # NAME SUITE MIRROR [SCRIPT]
   debootstrap --variant=minbase ${4:+--no-check-gpg} "$2" "$root.new" "$3" ${4:+"$4"} >"$work/$1.log" 2>&1 || return 1
   mv "$root.new" "$root"
 }
-python_root() {
-  local root=$roots/debian-python
+# Debian 12 with more packages.
+more_root() { # NAME PACKAGES
+  local root=$roots/$1
   [ -d "$root" ] && return
   rm -rf "$root.new"
   cp -a "$roots/debian" "$root.new"
   cp /etc/resolv.conf "$root.new/etc/"
-  chroot "$root.new" sh -ec 'apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv' \
-    >"$work/debian-python.log" 2>&1 || return 1
+  chroot "$root.new" sh -ec "apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $2" \
+    >"$work/$1.log" 2>&1 || return 1
   mv "$root.new" "$root"
 }
 bare_root debian bookworm http://deb.debian.org/debian || skip "packages in a bare root" "debootstrap got no Debian 12: $work/debian.log"
 bare_root ubuntu noble http://archive.ubuntu.com/ubuntu gutsy || skip "the .deb in Ubuntu 24.04" "debootstrap got none: $work/ubuntu.log"
-[ ! -d "$roots/debian" ] || python_root || skip "the wheel" "no python3-venv: $work/debian-python.log"
+if [ -d "$roots/debian" ]; then
+  more_root debian-python python3-venv || skip "the wheel" "no python3-venv: $work/debian-python.log"
+  more_root debian-systemd "systemd systemd-sysv" || skip "the service" "no systemd: $work/debian-systemd.log"
+fi
+command -v systemd-nspawn >/dev/null || install_here systemd-container || skip "the service" "no systemd-nspawn"
 
 python3 tests/packages/forms.py build/packages "$roots" "$work"
 end_skips

@@ -5,7 +5,6 @@
 
 #include "cli/commands/commands.h"
 #include "convert/pretty_json.h"
-#include "kernels/api/plugin.h"
 #include "kernels/open.h"
 #include "tensor/cpu_probe.h"
 
@@ -21,11 +20,7 @@ json::object version_json() {
   constexpr bool kIsSanitized = false;
 #endif
   return {{"version", NEREID_VERSION},
-          {"build",
-           {{"compiler", __VERSION__},
-            {"sanitized", kIsSanitized},
-            // libnereid_cuda.so must have the same.
-            {"device_interface", kernels::kDevicePluginVersion}}},
+          {"build", {{"compiler", __VERSION__}, {"sanitized", kIsSanitized}}},
           {"features",
            {{"protocols", {"http", "grpc", "openai", "kserve", "tls"}},
             {"usable_isas", isas},
