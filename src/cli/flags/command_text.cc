@@ -46,8 +46,8 @@ CommandText command_text(const CLI::App& command) {
 
 CommandText command_text(const std::string& name, const std::string& help, const ArgTable& table) {
   CommandText text{.name = name, .help = help};
-  for (const std::string word : absl::StrSplit(table.words, ' ', absl::SkipEmpty()))
-    text.flags.push_back({.names = {word}});
+  for (const auto word : absl::StrSplit(std::string(table.words), ' ', absl::SkipEmpty()))
+    text.flags.push_back({.names = {std::string(word)}});
   text.flags.push_back({.names = {"-h", "--help"}, .group = "Options", .help = "print the flags"});
   for (const ArgFlag& flag : table.flags) {
     FlagText row{.value = value_text(flag), .group = "Options", .help = sentence_of(flag)};
