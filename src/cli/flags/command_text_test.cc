@@ -5,6 +5,7 @@
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
+#include <algorithm>
 
 #include "cli/commands/commands.h"
 #include "cli/flags/completions.h"
@@ -14,7 +15,8 @@ namespace nereid::cli {
 namespace {
 
 constexpr ArgFlag kSampleFlags[] = {
-    {"--dtype -d", ArgKind::kChoice, ArgUse::kActed, "bf16 int8", "bf16", "type; of the weights"},
+    {"--dtype -d", ArgKind::kChoice, ArgUse::kActed, "bf16 int8", "bf16",
+     "type of the weights; and more"},
     {"--out", ArgKind::kText, ArgUse::kIgnored, "", "", "it's a 'folder'"},
     {"--fast", ArgKind::kFlag, ArgUse::kActed, "", "", ".starts with a dot"},
 };
@@ -85,21 +87,21 @@ TEST(ManPage, TheFirstPageListsCommands) {
 }
 
 TEST(Completions, PiecesHaveFlagsValuesAndClauses) {
-  const CommandText text = command_text("sample", "does: x", kSampleTable);
+  const CommandText text = command_text("sample", "does a thing: x", kSampleTable);
   const std::string bash = completions_of(Shell::kBash, text);
   EXPECT_TRUE(has(bash, "flags='-h --help --dtype -d --out --fast'\n"));
   EXPECT_TRUE(has(bash, "--dtype|-d) values='bf16 int8' ;;"));
   const std::string zsh = completions_of(Shell::kZsh, text);
-  EXPECT_TRUE(has(zsh, "'*--dtype=[type]:value:(bf16 int8)'"));
+  EXPECT_TRUE(has(zsh, "'*--dtype=[type of the weights]:value:(bf16 int8)'"));
   EXPECT_TRUE(has(zsh, "'*--out=[it'\\''s a '\\''folder'\\'']:value:_files'"));
   EXPECT_TRUE(has(zsh, "'*--fast[.starts with a dot]'"));
   const std::string fish = completions_of(Shell::kFish, text);
-  EXPECT_TRUE(has(fish, " -l dtype -s d -x -a 'bf16 int8' -d 'type'\n"));
+  EXPECT_TRUE(has(fish, " -l dtype -s d -x -a 'bf16 int8' -d 'type of the weights'\n"));
   EXPECT_TRUE(has(fish, " -l out -r -d 'it\\'s a \\'folder\\''\n"));
   const std::vector<CommandText> commands = {text};
   EXPECT_TRUE(has(begin_completions(Shell::kBash, commands), "--version sample'"));
-  EXPECT_TRUE(has(begin_completions(Shell::kZsh, commands), "'sample:does'"));
-  EXPECT_TRUE(has(begin_completions(Shell::kFish, commands), "-a sample -d 'does'"));
+  EXPECT_TRUE(has(begin_completions(Shell::kZsh, commands), "'sample:does a thing'"));
+  EXPECT_TRUE(has(begin_completions(Shell::kFish, commands), "-a sample -d 'does a thing'"));
 }
 
 TEST(HelpWriter, TakesThePlaceOfTheText) {
@@ -107,8 +109,9 @@ TEST(HelpWriter, TakesThePlaceOfTheText) {
   EXPECT_EQ(help_text(kSampleTable), "of sample");
   set_help_writer(nullptr);
   EXPECT_TRUE(help_text(kSampleTable).starts_with("usage: sample"));
-  EXPECT_TRUE(has(help_text(kSampleTable),
-                  "--dtype, -d {bf16,int8}\n        type; of the weights; default bf16\n"));
+  EXPECT_TRUE(
+      has(help_text(kSampleTable),
+          "--dtype, -d {bf16,int8}\n        type of the weights; and more; default bf16\n"));
 }
 
 }  // namespace

@@ -62,8 +62,9 @@ fi
 
 // The first clause, which is what a list of completions has room for.
 std::string clause(std::string_view help) {
-  constexpr size_t kWidth = 70;
-  help = help.substr(0, std::min({help.find(';'), help.find(": "), help.find(" ("), help.size()}));
+  constexpr size_t kLeast = 12, kWidth = 70;
+  help = help.substr(0, std::min({help.find(';', kLeast), help.find(": ", kLeast),
+                                  help.find(" (", kLeast), help.size()}));
   if (help.size() <= kWidth) return std::string(help);
   help = help.substr(0, kWidth);
   return std::string(help.substr(0, help.rfind(' ')));

@@ -1,6 +1,10 @@
 // See man_page.h.
 #include "cli/flags/man_page.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include <fmt/ranges.h>
 
 #include "absl/strings/ascii.h"
@@ -40,12 +44,17 @@ std::string man_page(const CommandText& command) {
   for (const FlagText& flag : command.flags)
     if (flag.is_word()) text += fmt::format(" \\fI{}\\fR", roff(flag.names[0]));
   text += "\n";
-  std::string group;
+  // Positional words first, then the groups in the order of their first flags.
+  std::vector<std::pair<std::string, std::string>> sections = {{"Arguments", ""}};
   for (const FlagText& flag : command.flags) {
-    const std::string wanted = flag.is_word() ? "Arguments" : flag.group;
-    if (wanted != group) text += fmt::format(".SH {}\n", absl::AsciiStrToUpper(group = wanted));
-    text += flag_entry(flag);
+    const std::string& title = flag.is_word() ? sections[0].first : flag.group;
+    auto section = std::ranges::find(sections, title, [](const auto& s) { return s.first; });
+    if (section == sections.end()) section = sections.insert(section, {title, ""});
+    section->second += flag_entry(flag);
   }
+  for (const auto& [title, entries] : sections)
+    if (!entries.empty())
+      text += fmt::format(".SH {}\n{}", roff(absl::AsciiStrToUpper(title)), entries);
   return text + ".SH SEE ALSO\n.BR nereid (1)\n";
 }
 
