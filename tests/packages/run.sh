@@ -18,6 +18,22 @@ rm -rf "$work/again"
 (cd build/packages && sha256sum --quiet -c SHA256SUMS)
 echo "packages: two runs give the same bytes"
 
+# What the distributions' own checkers say. tools/packages/lintian-overrides has the reasons of what is not followed.
+if command -v lintian >/dev/null; then
+  lintian --no-cfg --fail-on error --fail-on warning build/packages/nereid_*.deb
+  echo "packages: lintian has no finding"
+else
+  skip "lintian" "not installed"
+fi
+if [ ! -x build/auditwheel-venv/bin/auditwheel ]; then
+  python3 -m venv build/auditwheel-venv && build/auditwheel-venv/bin/pip install --quiet --disable-pip-version-check auditwheel
+fi
+wheel=$(echo build/packages/nereid-*.whl)
+tag=${wheel##*-}
+build/auditwheel-venv/bin/auditwheel show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"${tag%.whl}\"" ||
+  { echo "packages: auditwheel finds another tag than ${tag%.whl}" >&2; exit 1; }
+echo "packages: auditwheel agrees with ${tag%.whl}"
+
 install_here() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
 command -v debootstrap >/dev/null || install_here debootstrap || { apt-get update -qq && install_here debootstrap; }
 
