@@ -20,7 +20,7 @@ namespace {
 using enum Finding::Kind;
 namespace fs = std::filesystem;
 
-constexpr double kMiB = 1 << 20;
+constexpr double kMebibyte = 1 << 20;
 constexpr char kHugePages[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 Finding check_processor() {
@@ -38,11 +38,11 @@ Finding check_memory() {
   // The program, an engine of a few MiB and the buffers of requests.
   constexpr double kLeastMiB = 200;
   const HostMemory memory = host_memory();
-  const double free_mib = static_cast<double>(memory.free_bytes) / kMiB;
+  const double free_mib = static_cast<double>(memory.free_bytes) / kMebibyte;
   const std::string text = fmt::format(
       "{:.0f} MiB free of {:.0f} (cgroup limits counted): weights and KV cache must "
       "fit in (nereid inspect DIR)",
-      free_mib, static_cast<double>(memory.total_bytes) / kMiB);
+      free_mib, static_cast<double>(memory.total_bytes) / kMebibyte);
   if (free_mib >= kLeastMiB) return {kOk, "memory", text};
   return {kPrevents, "memory", fmt::format("{}; even a small model takes {}", text, kLeastMiB)};
 }
@@ -57,7 +57,7 @@ Finding check_limit(const char* subject, decltype(RLIMIT_AS) resource, rlim_t le
   return {kNote, subject, fmt::format("{}; raise it: ulimit {} {}", text, flag, least)};
 }
 
-Finding check_address_space() {
+Finding check_virtual_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return {kOk, "address space", "no limit"};
@@ -99,8 +99,8 @@ std::vector<Finding> check_gpus() {
     findings.push_back(
         {kOk, id,
          fmt::format("{}, compute capability {}.{}, {:.0f} MiB free of {:.0f}", info.name,
-                     info.sm / 10, info.sm % 10, static_cast<double>(info.free_bytes) / kMiB,
-                     static_cast<double>(info.memory_bytes) / kMiB)});
+                     info.sm / 10, info.sm % 10, static_cast<double>(info.free_bytes) / kMebibyte,
+                     static_cast<double>(info.memory_bytes) / kMebibyte)});
   }
   return findings;
 }
@@ -133,10 +133,10 @@ Finding check_cache(const fs::path& folder) {
                         "$NEREID_CACHE_DIR",
                         folder.string())};
   const double free_mib =
-      static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMiB;
+      static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMebibyte;
   const std::string text =
       fmt::format("{}: {:.0f} MiB of engines, {:.0f} MiB free on the disk", folder.string(),
-                  static_cast<double>(bytes_in(folder)) / kMiB, free_mib);
+                  static_cast<double>(bytes_in(folder)) / kMebibyte, free_mib);
   if (free_mib >= 1024) return {kOk, "cache", text};
   return {kNote, "cache", text + "; an engine takes as much as the model's weights"};
 }
@@ -165,7 +165,7 @@ std::vector<Finding> all_findings() {
                                  "(ulimit -n): each connection takes one"));
   findings.push_back(
       check_limit("threads", RLIMIT_NPROC, 512, "-u", "(ulimit -u), of all programs of this user"));
-  findings.push_back(check_address_space());
+  findings.push_back(check_virtual_limit());
   const ServerProcessOptions defaults;
   findings.push_back(check_default_port("--http-port", defaults.http.http_port));
   findings.push_back(check_default_port("--metrics-port", defaults.http.metrics_port));

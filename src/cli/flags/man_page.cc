@@ -23,7 +23,7 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-std::string header(const std::string& name, const std::string& help) {
+std::string heading(const std::string& name, const std::string& help) {
   return fmt::format(
       ".TH \"{}\" 1 \"\" \"nereid {}\" \"nereid\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n",
       absl::AsciiStrToUpper(name), NEREID_VERSION, roff(name), roff(help));
@@ -39,7 +39,7 @@ std::string flag_entry(const FlagText& flag) {
 }  // namespace
 
 std::string man_page(const CommandText& command) {
-  std::string text = header("nereid-" + command.name, command.help);
+  std::string text = heading("nereid-" + command.name, command.help);
   text += fmt::format(".B nereid {}\n[\\fIoption\\fR ...]", roff(command.name));
   for (const FlagText& flag : command.flags)
     if (flag.is_word()) text += fmt::format(" \\fI{}\\fR", roff(flag.names[0]));
@@ -59,7 +59,7 @@ std::string man_page(const CommandText& command) {
 }
 
 std::string man_page_of_all(const std::string& description, std::span<const CommandText> commands) {
-  std::string text = header("nereid", "serve large language models on CPUs and NVIDIA GPUs");
+  std::string text = heading("nereid", "serve large language models on CPUs and NVIDIA GPUs");
   text += ".B nereid\n\\fIcommand\\fR [\\fIoption\\fR ...]\n.SH DESCRIPTION\n" + roff(description);
   text += "\n.SH COMMANDS\n";
   for (const CommandText& command : commands)
