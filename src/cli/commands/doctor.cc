@@ -35,8 +35,7 @@ Finding check_processor() {
 }
 
 Finding check_memory() {
-  // The program, an engine of a few MiB and the buffers of requests.
-  constexpr double kLeastMiB = 200;
+  constexpr double kLeastMiB = 130;  // models/quickstart's engine, KV cache and buffers
   const HostMemory memory = host_memory();
   const double free_mib = static_cast<double>(memory.free_bytes) / kMebibyte;
   const std::string text = fmt::format(
@@ -44,7 +43,7 @@ Finding check_memory() {
       "fit in (nereid inspect DIR)",
       free_mib, static_cast<double>(memory.total_bytes) / kMebibyte);
   if (free_mib >= kLeastMiB) return {kOk, "memory", text};
-  return {kPrevents, "memory", fmt::format("{}; even a small model takes {}", text, kLeastMiB)};
+  return {kPrevents, "memory", fmt::format("{}; models/quickstart takes {}", text, kLeastMiB)};
 }
 
 Finding check_limit(const char* subject, decltype(RLIMIT_AS) resource, rlim_t least,
