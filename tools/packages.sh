@@ -11,6 +11,7 @@ cuda_build=${3:-build/cuda-release}
 here=tools/packages
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH LC_ALL=C
+maintainer="nereid maintainers <maintainers@nereid.example>"
 umask 022
 
 rm -rf "$out"
@@ -106,7 +107,6 @@ make_image() { # BUNDLE NAME
     --mode=u=rwX,go=rX -cf "$out/$2-$version-image.tar" .
 }
 
-maintainer=$(git log -1 --format='%an <%ae>')
 make_tar
 make_deb
 make_wheel
