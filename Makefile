@@ -4,7 +4,7 @@ BUILD := build/release
 # CMake targets that `e2e` runs beside the program.
 E2E_TARGETS := triton_nereid_test nereid_hanging_plugin
 
-.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle gpu-build gpu-bundle gpu-test format options lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle packages packages-test gpu-build gpu-bundle gpu-test format options lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -54,6 +54,14 @@ stock: all
 # A relocatable folder, build/bundle/nereid, that runs on x86-64 Linux with glibc 2.36 or newer and nothing installed.
 bundle: all
 	tools/bundle.sh $(BUILD) build/bundle/nereid
+
+# The download forms, in build/packages: tar, .deb, wheel, OCI image; with the GPU library where gpu-build has made it.
+packages: all
+	tools/packages.sh $(BUILD) build/packages
+
+# Makes them twice and compares, installs each in a bare root and asks the model; as root, a few minutes.
+packages-test: all
+	tests/packages/run.sh $(BUILD)
 
 gpu-build: setup
 	cmake --preset cuda-release

@@ -44,6 +44,9 @@ if [ -n "$missing" ]; then
   echo "$missing" >&2
   exit 1
 fi
+# The newest version of glibc that a file needs, and that file.
 newest=$(find "$target" -type f \( -name nereid -o -name '*.so*' \) -exec objdump -T {} + 2>/dev/null |
-  grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n -u | tail -n 1)
-echo "bundle: $target, $(du -sm "$target" | cut -f1) MiB, needs $newest or newer"
+  awk '/file format/ {sub(/:$/, "", $1); sub(/.*\//, "", $1); file = $1}
+       match($0, /GLIBC_2\.[0-9]+/) {version = substr($0, RSTART + 8, RLENGTH - 8) + 0; if (version > last) {last = version; by = file}}
+       END {print "GLIBC_2." last " or newer (" by ")"}')
+echo "bundle: $target, $(du -sm "$target" | cut -f1) MiB, needs $newest"

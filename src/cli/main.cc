@@ -18,19 +18,12 @@
 
 namespace {
 
-// Commands that parse their arguments themselves, called by the program's own name (a link) or
-// as the first word.
-struct Tool {
-  const char* name;
-  int (*run)(int argc, char** argv);
-  const char* help;
-};
+using nereid::cli::Tool;
 
 int rank_worker_main(int argc, char** argv) {
   return nereid::runtime::rank_worker_main(argc, argv);
 }
 
-// Tools without help are for the program itself.
 constexpr Tool kTools[] = {
     {nereid::runtime::kRankWorker, rank_worker_main, nullptr},
     {"convert", nereid::cli::convert_checkpoint_main,
@@ -108,8 +101,11 @@ int run(int argc, char** argv) {
   nereid::cli::add_inspect(app, exit_code);
   nereid::cli::add_perplexity(app, exit_code);
   nereid::cli::add_options_page(app);
+  nereid::cli::add_doctor(app, exit_code);
+  nereid::cli::add_version(app);
   for (const auto& tool : kTools)
     if (tool.help) app.add_subcommand(tool.name, tool.help);
+  nereid::cli::add_shell_pages(app, kTools, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

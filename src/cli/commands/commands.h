@@ -5,6 +5,9 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <span>
+
+#include "cli/tools/tools.h"
 
 namespace nereid::cli {
 
@@ -15,5 +18,10 @@ void add_bench_serve(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_perplexity(CLI::App& app, int& exit_code);
 void add_options_page(CLI::App& app);
+void add_doctor(CLI::App& app, int& exit_code);
+void add_version(CLI::App& app);
+// man and completions, which list all commands of `app`. `tools`: the commands among them that
+// parse their arguments themselves.
+void add_shell_pages(CLI::App& app, std::span<const Tool> tools, int& exit_code);
 
 }  // namespace nereid::cli

@@ -97,22 +97,6 @@ Status check_value(const ArgFlag& flag, const std::string& value) {
                           fmt::join(allowed, "', '"));
 }
 
-std::string metavar(const ArgFlag& flag) {
-  if (flag.kind == ArgKind::kFlag) return "";
-  if (flag.kind == ArgKind::kFeature) return " {enable,disable}";
-  if (*flag.choices) return fmt::format(" {{{}}}", fmt::join(split(flag.choices), ","));
-  switch (flag.kind) {
-    case ArgKind::kInteger:
-      return " N";
-    case ArgKind::kNumber:
-      return " X";
-    case ArgKind::kList:
-      return " WORD...";
-    default:
-      return " TEXT";
-  }
-}
-
 const char* note_of(ArgUse use) {
   switch (use) {
     case ArgUse::kActed:
@@ -208,6 +192,11 @@ double Args::number(std::string_view name) const {
 
 namespace {
 
+HelpWriter& help_writer() {
+  static HelpWriter writer;
+  return writer;
+}
+
 std::string usage_line(const ArgTable& table) {
   return fmt::format("usage: {} [-h] [--flag value ...]{}{}\n", table.program,
                      table.words.empty() ? "" : " ", table.words);
@@ -215,13 +204,36 @@ std::string usage_line(const ArgTable& table) {
 
 }  // namespace
 
+std::string value_text(const ArgFlag& flag) {
+  if (flag.kind == ArgKind::kFlag) return "";
+  if (flag.kind == ArgKind::kFeature) return "{enable,disable}";
+  if (*flag.choices) return fmt::format("{{{}}}", fmt::join(split(flag.choices), ","));
+  switch (flag.kind) {
+    case ArgKind::kInteger:
+      return "N";
+    case ArgKind::kNumber:
+      return "X";
+    case ArgKind::kList:
+      return "WORD...";
+    default:
+      return "TEXT";
+  }
+}
+
+std::string sentence_of(const ArgFlag& flag) {
+  const std::string text = fmt::format("{}{}", flag.help, note_of(flag.use));
+  return *flag.fallback ? fmt::format("{}; default {}", text, flag.fallback) : text;
+}
+
+void set_help_writer(HelpWriter writer) { help_writer() = std::move(writer); }
+
 std::string help_text(const ArgTable& table) {
+  if (help_writer()) return help_writer()(table);
   std::string text = usage_line(table) + "\n";
   for (const ArgFlag& flag : table.flags) {
-    text += fmt::format("  {}{}\n        {}{}", fmt::join(split(flag.names), ", "), metavar(flag),
-                        flag.help, note_of(flag.use));
-    if (*flag.fallback) text += fmt::format("; default {}", flag.fallback);
-    text += "\n";
+    const std::string value = value_text(flag);
+    text += fmt::format("  {}{}{}\n        {}\n", fmt::join(split(flag.names), ", "),
+                        value.empty() ? "" : " ", value, sentence_of(flag));
   }
   return text;
 }

@@ -83,6 +83,15 @@ class Args {
 // "usage: ..." and a line for each flag.
 std::string help_text(const ArgTable& table);
 
+// Later calls of help_text() return what `writer` makes of the table: man pages and completions are
+// made of each tool's --help. Null: the plain text. Not for several threads.
+using HelpWriter = std::function<std::string(const ArgTable&)>;
+void set_help_writer(HelpWriter writer);
+
+// Parts of a flag's help: "N", "{a,b}" or "" without a value; its sentence, note and default.
+std::string value_text(const ArgFlag& flag);
+std::string sentence_of(const ArgFlag& flag);
+
 // Runs a tool: parses, prints the help for --help, or calls `run`. Exit code: 0; 2 with a usage
 // line for a wrong command line; 1 for an unsupported value or when `run` fails.
 int run_tool(const ArgTable& table, int argc, char** argv,

@@ -4,6 +4,14 @@
 
 namespace nereid::cli {
 
+// A command that parses its arguments itself, called by the program's own name (a link) or as
+// the first word of `nereid`.
+struct Tool {
+  const char* name;
+  int (*run)(int argc, char** argv);
+  const char* help;  // null: for the program itself, not listed
+};
+
 // The server with Triton's name and flags; 0 after a stop in time, else 1.
 int tritonserver_main(int argc, char** argv);
 

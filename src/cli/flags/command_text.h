@@ -1,0 +1,35 @@
+// Flags of a command for man pages and completions, from either kind of command line.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/flags/arg_table.h"
+
+namespace nereid::cli {
+
+struct FlagText {
+  std::vector<std::string> names;  // with dashes; a positional word has one name without
+  std::string value;               // placeholder and default, "N (0 to 64) [4]"; "" = no value
+  std::vector<std::string> choices;
+  std::string group;
+  std::string help;
+
+  bool is_word() const { return !names[0].starts_with('-'); }
+};
+
+struct CommandText {
+  std::string name;  // behind "nereid"
+  std::string help;  // one line
+  std::vector<FlagText> flags;
+};
+
+// The flags of a subcommand, in the order of their declaration.
+CommandText command_text(const CLI::App& command);
+// The flags of a tool. `help`: its line in `nereid --help`.
+CommandText command_text(const std::string& name, const std::string& help, const ArgTable& table);
+// The flags of `tritonserver`.
+CommandText tritonserver_text(const std::string& help);
+
+}  // namespace nereid::cli

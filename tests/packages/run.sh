@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Makes the download forms twice and compares them, then forms.py installs each in a bare root and asks the model for an
+# answer. Needs root's rights; the roots (Debian 12, the same with Python and with systemd, Ubuntu 24.04) come from debootstrap and stay
+# in NEREID_TEST_ROOTS, build/roots by default.  usage: run.sh BUILD_DIR
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$1
+work=build/packages-test
+roots=${NEREID_TEST_ROOTS:-build/roots}
+mkdir -p "$work" "$roots"
+. tools/skips.sh
+begin_skips "$work/skips.txt"
+
+tools/packages.sh "$build" build/packages
+(umask 077 && tools/packages.sh "$build" "$work/again" >/dev/null)
+diff build/packages/SHA256SUMS "$work/again/SHA256SUMS" || { echo "packages: two runs differ" >&2; exit 1; }
+rm -rf "$work/again"
+(cd build/packages && sha256sum --quiet -c SHA256SUMS)
+echo "packages: two runs give the same bytes"
+
+# What the distributions' own checkers say. tools/packages/lintian-overrides has the reasons of what is not followed.
+if command -v lintian >/dev/null; then
+  lintian --no-cfg --fail-on error --fail-on warning build/packages/nereid_*.deb
+  echo "packages: lintian has no finding"
+else
+  skip "lintian" "not installed"
+fi
+if [ ! -x build/auditwheel-venv/bin/auditwheel ]; then
+  python3 -m venv build/auditwheel-venv && build/auditwheel-venv/bin/pip install --quiet --disable-pip-version-check auditwheel
+fi
+wheel=$(echo build/packages/nereid-*.whl)
+tag=${wheel##*-}
+build/auditwheel-venv/bin/auditwheel show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"${tag%.whl}\"" ||
+  { echo "packages: auditwheel finds another tag than ${tag%.whl}" >&2; exit 1; }
+echo "packages: auditwheel agrees with ${tag%.whl}"
+
+install_here() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+command -v debootstrap >/dev/null || install_here debootstrap || { apt-get update -qq && install_here debootstrap; }
+
+# A system with nothing but apt.
+bare_root() { # NAME SUITE MIRROR [SCRIPT]
+  local root=$roots/$1
+  [ -d "$root" ] && return
+  rm -rf "$root.new"
+  # Debian's debootstrap has no keys of Ubuntu.
+  debootstrap --variant=minbase ${4:+--no-check-gpg} "$2" "$root.new" "$3" ${4:+"$4"} >"$work/$1.log" 2>&1 || return 1
+  mv "$root.new" "$root"
+}
+# Debian 12 with more packages.
+more_root() { # NAME PACKAGES
+  local root=$roots/$1
+  [ -d "$root" ] && return
+  rm -rf "$root.new"
+  cp -a "$roots/debian" "$root.new"
+  cp /etc/resolv.conf "$root.new/etc/"
+  chroot "$root.new" sh -ec "apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $2" \
+    >"$work/$1.log" 2>&1 || return 1
+  mv "$root.new" "$root"
+}
+bare_root debian bookworm http://deb.debian.org/debian || skip "packages in a bare root" "debootstrap got no Debian 12: $work/debian.log"
+bare_root ubuntu noble http://archive.ubuntu.com/ubuntu gutsy || skip "the .deb in Ubuntu 24.04" "debootstrap got none: $work/ubuntu.log"
+if [ -d "$roots/debian" ]; then
+  more_root debian-python python3-venv || skip "the wheel" "no python3-venv: $work/debian-python.log"
+  more_root debian-systemd "systemd systemd-sysv" || skip "the service" "no systemd: $work/debian-systemd.log"
+fi
+command -v systemd-nspawn >/dev/null || install_here systemd-container || skip "the service" "no systemd-nspawn"
+
+python3 tests/packages/forms.py build/packages "$roots" "$work"
+end_skips
