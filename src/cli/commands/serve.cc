@@ -116,6 +116,7 @@ Status serve(ServeOptions& options) {
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
   options.process.http.openai.model_name = options.model_name;
   options.process.http.openai.shows_base_url = true;
+  options.process.http.openai.web_page = options.ui;
   options.process.http.infers_decoupled = options.process.grpc.infers_decoupled = true;
   options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));
