@@ -35,6 +35,7 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
                      double seconds) {
   const std::string http = url_of(options, process.http_port());
   log_info("ready in {:.2f} s", seconds);
+  if (options.ui) log_info("web page    {}/", http);
   if (has_text) {
     log_info("OpenAI      {}/v1  (model '{}')", http, options.model_name);
   }

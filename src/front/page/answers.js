@@ -26,10 +26,11 @@ function addChoice(answer, choice) {
 
 const seconds = (ms) => `${(ms / 1000).toFixed(ms < 10000 ? 2 : 1)} s`;
 
-function statsText(usage, times) {
+// Of a request for `num` answers, whose tokens the server counts together.
+function statsText(usage, times, num) {
   if (!usage) return "";
   const cached = usage.prompt_tokens_details?.cached_tokens;
-  const parts = [`${usage.prompt_tokens} + ${usage.completion_tokens} tokens`];
+  const parts = [`${usage.prompt_tokens} + ${usage.completion_tokens} tokens${num > 1 ? ` of ${num} answers` : ""}`];
   if (cached) parts[0] += ` (${cached} cached)`;
   if (times.first && times.end > times.first && usage.completion_tokens > 1)
     parts.push(`${((1000 * (usage.completion_tokens - 1)) / (times.end - times.first)).toFixed(1)} tokens/s`,
@@ -66,6 +67,6 @@ async function complete(body, answers, signal, changed) {
     }
   }
   times.end = performance.now();
-  for (const answer of answers) answer.stats = statsText(usage, times);
+  for (const answer of answers) answer.stats = statsText(usage, times, answers.length);
   answers.forEach(changed);
 }

@@ -63,6 +63,7 @@ function errorText(body, fallback) {
     return body || fallback;
   }
   const error = parsed?.error ?? parsed?.detail ?? parsed;
+  if (Array.isArray(error)) return error.map((fault) => `${fault.loc?.join(".")}: ${fault.msg}`).join("; ");
   if (typeof error === "string") return error;
   return error?.message ?? (error ? JSON.stringify(error) : fallback);
 }

@@ -79,7 +79,7 @@ class Chart {
         continue;
       }
       const x = kWidth * (1 - (now - time) / span), y = kHeight * (1 - Math.min(1, value / most));
-      out += `${isDown ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
+      out += `${isDown ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}${isDown ? "" : "h0"}`;
       isDown = true;
     }
     return out;
