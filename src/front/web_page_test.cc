@@ -138,7 +138,8 @@ TEST_F(WebPageTest, NeedsNoKeyButANameOfTheServer) {
   options.openai.web_page = true;
   const auto server = *HttpServer::start(fake_server(), options);
   const int fd = connect_to(server->http_port());
-  EXPECT_TRUE(send_all(fd, fmt::format("GET / HTTP/1.1\r\nHost: evil.example\r\n{}\r\n", kBrowser)));
+  EXPECT_TRUE(
+      send_all(fd, fmt::format("GET / HTTP/1.1\r\nHost: evil.example\r\n{}\r\n", kBrowser)));
   char head[12] = {};
   EXPECT_EQ(recv(fd, head, sizeof head, MSG_WAITALL), 12);
   close(fd);

@@ -10,6 +10,8 @@ import os
 import sys
 import tempfile
 import threading
+import time
+import urllib.error
 import urllib.request
 
 import own_server
@@ -385,14 +387,10 @@ def check_policy(page):
     """What a text of a model could do if it became markup is refused, and this test would see it."""
     browser = page.browser
     browser.run("const node = document.createElement('img'); node.src = 'http://127.0.0.1:9/x'; document.body.append(node)")
-    seen = []
-    for _ in range(600):
+    seen, end = [], time.monotonic() + 60
+    while not any("Content Security Policy" in text for text in seen):
+        assert time.monotonic() < end, seen
         seen += [entry["message"] for entry in browser.console()]
-        if any("Content Security Policy" in text for text in seen):
-            break
-        browser.run("return 0")
-    else:
-        raise AssertionError(seen)
     try:
         browser.run("document.body.innerHTML = '<b>x</b>'")
         raise AssertionError("innerHTML was taken")
@@ -417,6 +415,9 @@ def check_scripted(page, prompts):
     page.check_console(401)
     prompt = {name: "x" * len(ids) for name, ids in prompts.items()}
     page.set(temperature="0")
+    browser.click("#tab-live")
+    browser.wait("return [...document.querySelectorAll('figure')].some((n) => n.checkVisibility())")
+    browser.click("#tab-chat")
     page.send(prompt["hostile"])
     text = page.answers()[0]
     for part in ("<img src=x onerror=", "<script>document.title", "[link](javascript:", "<b>c</b>", "<svg onload=", "<iframe src="):

@@ -45,7 +45,7 @@ if [ "$here/grpc_interop.cc" -nt "$work/grpc_interop" ]; then
 fi
 
 # For page.py.
-if ! command -v chromedriver chromium >/dev/null; then
+if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then
   echo "e2e: installing chromium"
   install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; }
   install || { apt-get update -qq && install; } || echo "e2e: chromium cannot be installed"

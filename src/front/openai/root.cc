@@ -43,8 +43,7 @@ void add_root_route(Router& router, const OpenAiOptions& options) {
                               Cost::kNothing,
                               is_openai ? ErrorShape::kOpenAi : ErrorShape::kKserve};
   router.add("GET", "/", traits, [options](const ExchangePtr& x) {
-    if (options.web_page && wants_page(x->request()))
-      return x->send(page_response(x->request()));
+    if (options.web_page && wants_page(x->request())) return x->send(page_response(x->request()));
     // Ollama's clients probe a server with this route.
     if (options.ollama) return x->send({200, "text/plain; charset=utf-8", {}, "Ollama is running"});
     x->send(options.shows_base_url ? base_url_page(x->request()) : not_found());

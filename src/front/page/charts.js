@@ -28,6 +28,8 @@ const kUnits = {
 
 const kWidth = 320, kHeight = 90;
 
+const hasValue = ({ points }) => points.some(([, value]) => value !== null);
+
 class Chart {
   // `series`: [{label, of(before, now)}], at most 4. `unit`: a name in kUnits.
   constructor({ title, unit = "", series, most }) {
@@ -42,9 +44,10 @@ class Chart {
       svg("path", { class: "axis", d: `M0 0H${kWidth}M0 ${kHeight}H${kWidth}` }), ...this.paths);
     this.values = this.series.map(() => el("span"));
     const mark = (i) => svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("path", { class: `series${i + 1}`, d: "M0 5H26" }));
+    this.rows = this.series.map(({ label }, i) => el("li", {}, mark(i), `${label} `, this.values[i]));
     this.node = el("figure", {}, el("figcaption", {}, title), this.top, this.drawing,
       el("div", { class: "scale" }, this.since, el("span", {}, "now")),
-      el("ul", { class: "legend" }, ...this.series.map(({ label }, i) => el("li", {}, mark(i), `${label} `, this.values[i]))));
+      el("ul", { class: "legend" }, ...this.rows));
   }
   add(before, now) {
     for (const entry of this.series) {
@@ -56,8 +59,9 @@ class Chart {
   clear() {
     for (const entry of this.series) entry.points = [];
   }
+  // [label, newest value] of each series that has or had one.
   last() {
-    return this.series.map(({ label, points }) => [label, this.format(points.at(-1)?.[1] ?? null)]);
+    return this.series.filter(hasValue).map(({ label, points }) => [label, this.format(points.at(-1)[1])]);
   }
   draw(now) {
     const all = this.series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
@@ -66,8 +70,11 @@ class Chart {
     const span = Math.min(kKeptSeconds, Math.max(60, now - this.series[0].points[0][0]));
     this.since.textContent = span <= 60 ? "a minute ago" : `${(span / 60).toFixed(1)} minutes ago`;
     this.series.forEach(({ points }, i) => this.paths[i].setAttribute("d", this.path(points, now, span, most)));
-    this.last().forEach(([, text], i) => { this.values[i].textContent = text; });
-    this.node.hidden = this.series.every(({ points }) => points.every(([, value]) => value === null));
+    this.series.forEach((entry, i) => {
+      this.rows[i].hidden = !hasValue(entry);
+      this.values[i].textContent = this.format(entry.points.at(-1)[1]);
+    });
+    this.node.hidden = !this.series.some(hasValue);
     this.drawing.setAttribute("aria-label", `${this.title}: ${this.last().map((pair) => pair.join(" ")).join(", ")}`);
   }
   // Values that are unknown leave a gap.

@@ -159,6 +159,7 @@ async function ask() {
   const message = { role: "assistant", chosen: 0, answers: parts.flatMap((part) => part.answers) };
   chat.messages.push(message);
   running.set(chat, controller);
+  byId("said").textContent = "The model answers.";
   chats.save();
   showChats();
   showMessages();
@@ -175,6 +176,7 @@ async function ask() {
   }
   showState();
   viewActions.grown();
+  byId("said").textContent = message.answers.some((answer) => answer.error) ? "" : "The answer is complete.";
 }
 
 function send() {

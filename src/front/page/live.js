@@ -102,6 +102,7 @@ const liveView = {
     } catch (error) {
       if (error.name === "AbortError") return;
       byId("live-state").textContent = error.message;
+      if (error.status === 401) return this.stop();
     }
     if (this.abort) this.timer = setTimeout(() => this.poll(), 1000 * kEverySeconds);
   },

@@ -9,6 +9,7 @@ function showPanel(id, isShown) {
 }
 
 function askForKey() {
+  if (!byId("key").hidden) return;
   showPanel("key", true);
   byId("key-field").focus();
 }
@@ -17,6 +18,7 @@ async function useKey(key) {
   ofTab.set("key", key || null);
   byId("key-field").value = "";
   if (await loadModels()) showPanel("key", false);
+  showView(shownView());
 }
 
 function showView(name) {
@@ -48,6 +50,9 @@ for (const id of ["chats", "settings", "key"])
     if (isShown && id !== "key") showView("chat");
     if (isShown && id === "key") byId("key-field").focus();
   });
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") for (const id of ["chats", "settings"]) showPanel(id, false);
+});
 byId("key-use").addEventListener("click", () => useKey(byId("key-field").value.trim()));
 byId("key-field").addEventListener("keydown", (event) => {
   if (event.key === "Enter") useKey(byId("key-field").value.trim());

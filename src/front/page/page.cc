@@ -70,8 +70,7 @@ bool wants_page(const Request& request) {
 }
 
 Response page_response(const Request& request) {
-  const bool is_gzip =
-      preferred_encoding(header_of(request, "Accept-Encoding")) == Encoding::kGzip;
+  const bool is_gzip = preferred_encoding(header_of(request, "Accept-Encoding")) == Encoding::kGzip;
   const std::string tag = fmt::format("\"{}{}\"", page().hash, is_gzip ? "-gzip" : "");
   Response response;
   response.headers = {{"ETag", tag},
@@ -81,7 +80,6 @@ Response page_response(const Request& request) {
                       {"X-Content-Type-Options", "nosniff"},
                       {"X-Frame-Options", "DENY"},
                       {"Referrer-Policy", "no-referrer"},
-                      {"Cross-Origin-Opener-Policy", "same-origin"},
                       {"Cross-Origin-Resource-Policy", "same-origin"},
                       {"Permissions-Policy", "camera=(), geolocation=(), microphone=()"}};
   if (header_of(request, "If-None-Match").find(tag) != std::string_view::npos) {
