@@ -251,6 +251,17 @@ def check_conversations(page):
     page.new_chat()
     page.send("Hello")
     assert len(page.texts()) == 2 and browser.run("return document.querySelectorAll('#chat-list li').length") == 2
+    # What another tab adds is there, and stays.
+    first, second = browser.do("/window", method="GET"), browser.do("/window/new", {"type": "tab"})["handle"]
+    browser.do("/window", {"handle": second})
+    page.open()
+    page.new_chat()
+    page.send("What is machine learning?")
+    browser.do("/window", method="DELETE")
+    browser.do("/window", {"handle": first})
+    browser.wait("return document.querySelectorAll('#chat-list li').length === 3")
+    browser.click("#chat-list li:nth-child(1) [aria-label^=Delete]")
+    browser.do("/alert/accept")
     browser.do("/refresh")
     browser.wait("return document.querySelectorAll('.message').length === 2")
     browser.click("#chat-list li:nth-child(2) .open")

@@ -214,6 +214,11 @@ function startChat() {
       chats.current.settings[name] = byId(id).value;
       chats.save();
     });
+  window.addEventListener("storage", (event) => {
+    if (event.key !== kept.name("chats")) return;
+    if (chats.take(kept.get("chats"))) showAll();
+    else showChats();
+  });
   showAll();
   loadModels();
 }

@@ -2,6 +2,9 @@
 // Conversations, kept in localStorage. A conversation has settings and messages: of the user
 // (content), of the model (answers, and the number of the chosen one), of tools (id, name, content).
 
+// Without tokens and their probabilities, which would fill the storage.
+const keptText = (chats) => JSON.stringify(chats, (key, value) => (key === "tokens" ? [] : value));
+
 class Conversations {
   constructor() {
     this.all = kept.get("chats") ?? [];
@@ -9,7 +12,7 @@ class Conversations {
     this.current = this.all[0];
   }
   make(settings) {
-    return { id: crypto.getRandomValues(new Uint32Array(2)).join("-"), title: "New chat", settings: { ...settings }, messages: [] };
+    return { id: crypto.getRandomValues(new Uint32Array(2)).join("-"), settings: { ...settings }, messages: [] };
   }
   add() {
     if (this.current.messages.length === 0) return;
@@ -23,11 +26,22 @@ class Conversations {
     if (this.current === chat) this.current = this.all[0];
     this.save();
   }
-  // Without tokens and their probabilities, which would fill the storage.
+  // Takes what another tab has stored, but for conversations that are the same or answered here.
+  // True: the current one is another.
+  take(stored) {
+    if (!Array.isArray(stored)) return false;
+    const before = this.current, own = new Map(this.all.map((chat) => [chat.id, chat]));
+    const stays = (chat) => running.has(chat) || (chat === before && chat.messages.length === 0);
+    const keeps = (chat, other) => chat && (stays(chat) || keptText(chat) === keptText(other));
+    const known = new Set(stored.map((chat) => chat.id));
+    this.all = [...this.all.filter((chat) => stays(chat) && !known.has(chat.id)),
+      ...stored.map((chat) => (keeps(own.get(chat.id), chat) ? own.get(chat.id) : chat))];
+    if (this.all.length === 0) this.all = [this.make(before.settings)];
+    this.current = this.all.find((chat) => chat.id === before.id) ?? this.all[0];
+    return this.current !== before;
+  }
   save() {
-    const text = (key, value) => (key === "tokens" ? [] : value);
-    const plain = JSON.parse(JSON.stringify(this.all, text));
-    if (!kept.set("chats", plain)) notice("The browser has no room for more conversations: delete some.");
+    if (!kept.set("chats", JSON.parse(keptText(this.all)))) notice("The browser has no room for more conversations: delete some.");
   }
 }
 const chats = new Conversations();
