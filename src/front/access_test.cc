@@ -83,6 +83,7 @@ class AccessTest : public ::testing::Test {
     options.max_body_bytes = 20000;
     options.openai.model_name = "org/tiny";
     options.openai.ollama = true;
+    options.openai.web_page = true;
     auto server = HttpServer::start(fake_server(), options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

@@ -41,9 +41,9 @@ class Frontend:
         with open(self.log_path, encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    def ask(self, method, path, body=None, port=None):
+    def ask(self, method, path, body=None, port=None, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=120)
-        connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+        connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json", **headers})
         reply = connection.getresponse()
         return reply.status, reply.read().decode()
 
@@ -63,6 +63,9 @@ def chat(**more):
 def serves_both():
     frontend = Frontend("--enable-kserve-frontends", "--kserve-http-port", "0", "--kserve-grpc-port", "0")
     assert frontend.ask("GET", "/health")[0] == 200
+    status, text = frontend.ask("GET", "/", Accept="text/html")
+    assert status == 200 and text.startswith("<!doctype html>"), text[:200]
+    assert frontend.ask("GET", "/") == (404, '{"error":"Not Found"}')
     model, = json.loads(frontend.ask("GET", "/v1/models")[1])["data"]
     assert model["id"] == "ensemble", model
     status, text = frontend.ask("POST", "/v1/chat/completions", chat(ignore_eos=True))

@@ -47,6 +47,9 @@ check 200 'data: \[DONE\]' "$v1/completions" -H "$json" -d '{"prompt": "Hello", 
 check 200 '"role":"assistant"' "$v1/chat/completions" -H "$json" -d '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}'
 check 200 'data: \[DONE\]' "$v1/chat/completions" -H "$json" \
   -d '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "stream": true}'
+check 200 'script-src .sha256-' -H 'Accept: text/html' "$NEREID_URL/"
+check 200 'Ollama is running' "$NEREID_URL/"
+check 404 'Not Found' -H 'Accept: text/html' "$NEREID_METRICS_URL/"
 check 200 'nv_inference_request_success' "$NEREID_METRICS_URL/metrics"
 check 200 'nv_trt_llm_kv_cache_block_metrics' "$NEREID_METRICS_URL/metrics"
 check 200 'process_resident_memory_bytes' "$NEREID_METRICS_URL/metrics"

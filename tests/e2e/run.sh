@@ -44,6 +44,13 @@ if [ "$here/grpc_interop.cc" -nt "$work/grpc_interop" ]; then
     -lgrpc++ -lgrpc -lgpr -lprotobuf -labsl_synchronization
 fi
 
+# For page.py.
+if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then
+  echo "e2e: installing chromium"
+  install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; }
+  install || { apt-get update -qq && install; } || echo "e2e: chromium cannot be installed"
+fi
+
 server=""
 stop_server() {
   [ -n "$server" ] || return 0
@@ -93,6 +100,7 @@ else
 fi
 step python3 "$here/pods.py" "$build/bin/nereid"
 step env PATH="$build/bin:$PATH" python3 "$here/instances.py" "$build"
+step python3 "$here/page.py" "$build/bin/nereid" "$work"
 step "$python" "$here/key_limits.py" "$build/bin/nereid"
 step "$python" "$here/reasoning.py" "$build/bin/nereid"
 step "$python" "$here/tool_calls.py" "$build/bin/nereid"

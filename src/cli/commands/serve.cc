@@ -36,6 +36,7 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
                      double seconds) {
   const std::string http = url_of(options, process.http_port());
   log_info("ready in {:.2f} s", seconds);
+  if (options.ui) log_info("web page    {}/", http);
   if (has_text) {
     log_info("OpenAI      {}/v1  (model '{}')", http, options.model_name);
   }
@@ -118,6 +119,7 @@ Status serve(ServeOptions& options) {
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
   options.process.http.openai.model_name = options.model_name;
   options.process.http.openai.shows_base_url = true;
+  options.process.http.openai.web_page = options.ui;
   options.process.http.infers_decoupled = options.process.grpc.infers_decoupled = true;
   options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));

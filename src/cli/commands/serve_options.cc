@@ -171,7 +171,8 @@ void add_names(Options& options, ServeOptions& o) {
               .default_text = "the tokenizer's own"}});
 }
 
-void add_openai(Options& options, front::OpenAiOptions& openai) {
+void add_openai(Options& options, ServeOptions& o) {
+  front::OpenAiOptions& openai = o.process.http.openai;
   add_group(options, "APIs",
             {{.name = "tool_call_parser",
               .field = field(openai.tool_parser),
@@ -217,7 +218,11 @@ void add_openai(Options& options, front::OpenAiOptions& openai) {
              {.name = "ollama",
               .field = field(openai.ollama),
               .help = "Ollama's API (/api/chat, /api/generate and so on) is answered too",
-              .flag = "--ollama"}});
+              .flag = "--ollama"},
+             {.name = "ui",
+              .field = field(o.ui),
+              .help = "browsers get a web page with chats and live figures at /",
+              .flag = "--no-ui"}});
 }
 
 void add_process(Options& options, ServeOptions& o) {
@@ -253,7 +258,7 @@ Options server_options(ServeOptions& o) {
   Options options;
   add_ports(options, o);
   add_names(options, o);
-  add_openai(options, o.process.http.openai);
+  add_openai(options, o);
   add_keys(options, o);
   add_origins_and_tls(options, o);
   add_request_limits(options, o);

@@ -30,6 +30,7 @@ struct ServeOptions {
   std::string chat_template;        // a file or the text; empty: the tokenizer's
   std::function<void(const std::string& url)> when_ready;
   int32_t exit_timeout_seconds = 30;
+  bool ui = true;  // browsers get the web page
 };
 
 // The options of the server itself, beside those of the engine.

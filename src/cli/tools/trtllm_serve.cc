@@ -205,6 +205,7 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
                     args.text("--speculative_config.dynamic_tree_max_topK"));
   if (args.text("--kv_cache_config.enable_block_reuse") == "false")
     words.emplace_back("--no-kv-cache-reuse");
+  if (args.is_on("--no_ui")) words.emplace_back("--no-ui");
   if (args.text("--disable_overlap_scheduler") == "true") words.emplace_back("--no-overlap");
   if (args.text("--load_format") == "dummy") words.emplace_back("--random-weights");
   if (args.text("--enable_lora") == "true") words.emplace_back("--enable-lora");

@@ -77,6 +77,7 @@ constexpr ArgFlag kTable[] = {
      "auto: sampling options that a request does not set are those of generation_config.json"},
     {"--disable_overlap_scheduler", kChoice, kActed, "true false", "false",
      "prepare a step only after the previous one has finished"},
+    {"--no_ui", kFlag, kActed, "", "", "turns off the web page that browsers get at /"},
     {"--tensor_parallel_size --tp_size", kInteger, kActed, "", "1", "ranks that share matrices"},
     {"--pipeline_parallel_size --pp_size", kInteger, kActed, "", "1", "ranks that share layers"},
     {"--moe_expert_parallel_size --ep_size", kInteger, kActed, "", "1",

@@ -94,6 +94,11 @@ TEST_F(TrtllmServe, OptionsOfTheFile) {
     EXPECT_THAT(all, Contains(word));
 }
 
+TEST_F(TrtllmServe, WithoutTheWebPage) {
+  EXPECT_THAT(words({"--no_ui"}), Contains("--no-ui"));
+  EXPECT_THAT(words({}), Not(Contains("--no-ui")));
+}
+
 TEST_F(TrtllmServe, KindsOfSpeculation) {
   const Words eagle3 =
       words({"--config", file("speculative_config: {decoding_type: Eagle3, "

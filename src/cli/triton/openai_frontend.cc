@@ -48,6 +48,7 @@ constexpr ArgFlag kFrontendFlags[] = {
     {"--http-max-input-size", kInteger, kActed, "", "67108864", "largest body, in bytes"},
     {"--enable-kserve-frontends", kFlag, kActed, "", "",
      "also open KServe's ports for HTTP and gRPC"},
+    {"--no-ui", kFlag, kActed, "", "", "turns off the web page that browsers get at /"},
     {"--kserve-http-port", kInteger, kActed, "", "8000", "with --enable-kserve-frontends"},
     {"--kserve-grpc-port", kInteger, kActed, "", "8001", "with --enable-kserve-frontends"},
 };
@@ -126,6 +127,7 @@ Status take_openai(const Args& args, front::HttpOptions& http) {
                             http.openai.default_max_tokens, INT32_MAX);
   http.openai.fastapi_errors = true;
   http.openai.strict_fields = true;
+  http.openai.web_page = !args.is_on("--no-ui");
   http.openai.tokenizer_dir = args.text("--tokenizer");
   std::error_code error;
   if (!http.openai.tokenizer_dir.empty() && !text::Tokenizer::has_files(http.openai.tokenizer_dir))

@@ -26,6 +26,7 @@ TEST(OpenAiFrontend, FlagsBecomeAServer) {
   EXPECT_EQ(alone.http.openai.tool_parser, "none");
   EXPECT_TRUE(alone.http.openai.fastapi_errors && alone.http.openai.strict_fields);
   EXPECT_EQ(alone.http.openai.default_max_tokens, 16);
+  EXPECT_TRUE(alone.http.openai.web_page);
 
   const auto all = plan_openai_frontend({"--model-repository=/tmp",
                                          "--host",
@@ -48,10 +49,12 @@ TEST(OpenAiFrontend, FlagsBecomeAServer) {
                                          "inference,metrics",
                                          "admin-key",
                                          "secret",
+                                         "--no-ui",
                                          "--uvicorn-log-level",
                                          "debug"});
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_TRUE(all->options.allow_grpc);
+  EXPECT_FALSE(all->options.http.openai.web_page);
   EXPECT_EQ(all->options.grpc.port, 8101);
   EXPECT_EQ(all->options.grpc.host, "127.0.0.1");
   EXPECT_EQ(all->options.kserve_http_port, 8100);

@@ -140,10 +140,12 @@ milliseconds Connection::write_timeout() const {
 asio::awaitable<void> Connection::write_whole(Answer& answer) {
   Response& head = answer.head;
   listener_->router.finish(answer.request, head);
+  // Source: RFC 9110, sections 15.3.5 and 15.4.5.
+  const bool is_empty = head.status == 204 || head.status == 304;
   const std::string framing =
-      head.status == 204 ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
+      is_empty ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
   std::string text = format_head(head, framing, answer.keep_alive, answer.http_version);
-  const bool has_body = answer.request.method != "HEAD" && head.status != 204;
+  const bool has_body = answer.request.method != "HEAD" && !is_empty;
   const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
   co_await write_answer(answer, std::move(text), body);
   answer.on_written.clear();  // its references need not wait for the next request

@@ -56,24 +56,6 @@ Response show_model(LanguageModels& models, int64_t created, const Request& requ
       json_text(adapter ? adapter_card(found, *adapter, created) : model_card(found, created)));
 }
 
-// The page at the server's address, for browsers and for clients without /v1 in their base URL.
-Response base_url_page(const Request& request) {
-  constexpr size_t kLongest = 255;
-  const std::string* host = find_header(request.headers, "Host");
-  const auto is_plain = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' ||
-           c == '-' || c == ':' || c == '[' || c == ']';
-  };
-  const bool is_said = host && host->size() <= kLongest && std::ranges::all_of(*host, is_plain);
-  const std::string url = is_said ? "http://" + *host : "http://HOST:PORT";
-  return openai_error(
-      {404,
-       fmt::format("nothing is at /: the base URL of OpenAI clients is {0}/v1, that "
-                   "of Anthropic and KServe clients {0}",
-                   url),
-       "", ""});
-}
-
 }  // namespace
 
 std::string random_id(std::string_view prefix) { return fmt::format("{}{}", prefix, random_hex()); }
@@ -325,6 +307,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
   add_score_routes(router, context);
   add_responses_routes(router, context);
   add_translated_routes(router, context, options.ollama);
+  add_root_route(router, options);
   router.add("GET", "/health_generate", kComputes,
              [context](const ExchangePtr& x) { handle_health_generate(context, x); });
   router.add("POST", "/v1/completions", kComputes,
@@ -333,9 +316,6 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
              [context](const ExchangePtr& x) { handle_chat(context, x); });
   router.add("POST", "/v1/embeddings", kComputes,
              [context](const ExchangePtr& x) { handle_embedding(context, x); });
-  if (!options.shows_base_url) return;
-  router.add("GET", "/", {Api::kInference, Access::kAnybody, Cost::kNothing, ErrorShape::kOpenAi},
-             [](const ExchangePtr& x) { x->send(base_url_page(x->request())); });
 }
 
 }  // namespace nereid::front

@@ -48,6 +48,8 @@ void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchan
                       EmbeddingForm form = EmbeddingForm::kOpenAi);
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
+// GET / of browsers, Ollama's clients and lost ones; none where `options` have nothing for it.
+void add_root_route(Router& router, const OpenAiOptions& options);
 void add_responses_routes(Router& router, const OpenAiContextPtr& context);
 void add_adapter_routes(Router& router, const OpenAiContextPtr& context);
 void add_score_routes(Router& router, const OpenAiContextPtr& context);

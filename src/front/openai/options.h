@@ -20,6 +20,7 @@ struct OpenAiOptions {
   bool any_model_name = false;     // an unknown model name means the first model
   bool fastapi_errors = false;     // 422 for invalid bodies and "detail", as from FastAPI
   bool shows_base_url = false;     // GET / shows the base URL for clients
+  bool web_page = false;           // GET / is the web page for browsers (front/page)
   // Memory for answers of /v1/responses kept for later requests; 0: none is kept.
   size_t response_store_bytes = size_t{256} << 20;
   // max_tokens of requests without one, at most the room in the context; 0: that room.

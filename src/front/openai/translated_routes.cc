@@ -206,11 +206,6 @@ void add_ollama(Router& router, const OpenAiContextPtr& context) {
              });
   router.add("GET", "/api/version", translated_traits(Cost::kNothing, kShape),
              [](const ExchangePtr& x) { x->send(object_or_error(ollama_version())); });
-  // Clients probe a server with this route.
-  router.add("GET", "/", translated_traits(Cost::kNothing, ErrorShape::kKserve),
-             [](const ExchangePtr& x) {
-               x->send({200, "text/plain; charset=utf-8", {}, "Ollama is running"});
-             });
 }
 
 }  // namespace

@@ -1,0 +1,10 @@
+# Writes IN with each "@name.css@" and "@name.js@" replaced by that file, which stands beside IN. Run with cmake -P.
+get_filename_component(folder ${IN} DIRECTORY)
+file(READ ${IN} text)
+string(REGEX MATCHALL "@[a-z_]+[.](css|js)@" marks "${text}")
+foreach(mark ${marks})
+  string(REPLACE "@" "" name ${mark})
+  file(READ ${folder}/${name} part)
+  string(REPLACE "${mark}" "${part}" text "${text}")
+endforeach()
+file(WRITE ${OUT} "${text}")
