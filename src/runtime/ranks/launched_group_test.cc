@@ -122,7 +122,7 @@ TEST(LaunchedGroup, Process0GetsASignal) {
   ::pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
 }
 
-void check_failure(int signal, const std::string& what) {
+void check_launched_failure(int signal, const std::string& what) {
   LaunchedProcesses launched(3);
   launched.start(1);
   launched.start(2);
@@ -141,10 +141,10 @@ void check_failure(int signal, const std::string& what) {
   EXPECT_EQ(launched[1].ended(Duration()), std::nullopt) << "the others go on";
 }
 
-TEST(LaunchedGroup, AKilledProcessIsNamed) { check_failure(SIGKILL, "has ended"); }
+TEST(LaunchedGroup, AKilledProcessIsNamed) { check_launched_failure(SIGKILL, "has ended"); }
 
 TEST(LaunchedGroup, ASuspendedProcessIsNamedAndKilled) {
-  check_failure(SIGSTOP, "gave no sign of life for 1 s and was killed");
+  check_launched_failure(SIGSTOP, "gave no sign of life for 1 s and was killed");
 }
 
 TEST(LaunchedGroup, ASuspendedProcess0IsKilled) {
