@@ -11,7 +11,7 @@ namespace nereid::runtime {
 
 struct PromptScores;
 
-// What a step, or the end, brought to one sequence.
+// Changes of one sequence by a step, or at its end.
 struct EngineUpdate {
   sched::SequenceUpdate row;
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
