@@ -33,7 +33,7 @@ nereid=$stage/bin/nereid
 for command in $(sed -n 's/^\.BR nereid-\(.*\) (1),*$/\1/p' "$stage/share/man/man1/nereid.1" | tr -d '\\'); do
   "$nereid" man "$command" >"$stage/share/man/man1/nereid-$command.1"
 done
-gzip -n "$stage"/share/man/man1/*
+gzip -9n "$stage"/share/man/man1/*
 "$nereid" completions bash >"$stage/share/bash-completion/completions/nereid"
 "$nereid" completions zsh >"$stage/share/zsh/site-functions/_nereid"
 "$nereid" completions fish >"$stage/share/fish/vendor_completions.d/nereid.fish"
@@ -63,7 +63,7 @@ make_deb() {
   { cat $here/copyright; cat "$stage/lib/nereid/NOTICES"; } >"$doc/copyright"
   rm "$deb/usr/lib/nereid/NOTICES" "$deb/usr/lib/nereid/LICENSE"
   printf 'nereid (%s) unstable; urgency=medium\n\n  * Release %s; CHANGELOG.md has what changed.\n\n -- %s  %s\n' "$version" "$version" \
-    "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -n >"$doc/changelog.gz"
+    "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
   cp docs/security.md "$doc/"
   cp $here/nereid.default "$deb/etc/default/nereid"
   cp $here/nereid.service "$deb/lib/systemd/system/"

@@ -30,7 +30,8 @@ if [ ! -x build/auditwheel-venv/bin/auditwheel ]; then
 fi
 wheel=$(echo build/packages/nereid-*.whl)
 tag=${wheel##*-}
-build/auditwheel-venv/bin/auditwheel show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"${tag%.whl}\"" ||
+shown=$(build/auditwheel-venv/bin/auditwheel show "$wheel" | tr '\n' ' ')
+[[ $shown == *"following platform tag: \"${tag%.whl}\""* ]] ||
   { echo "packages: auditwheel finds another tag than ${tag%.whl}" >&2; exit 1; }
 echo "packages: auditwheel agrees with ${tag%.whl}"
 
