@@ -10,7 +10,7 @@ namespace nereid::runtime {
 namespace {
 
 constexpr int64_t kMaxHashedTokens = 32768;  // bounds the time: some 10 us
-constexpr int32_t kPrefixSteps = 16;               // see RouteKeys::prefixes
+constexpr int32_t kPrefixSteps = 16;         // see RouteKeys::prefixes
 
 uint64_t bit(size_t instance) { return uint64_t{1} << instance; }
 
