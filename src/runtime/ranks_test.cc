@@ -94,6 +94,9 @@ TEST(Ranks, LaunchedProcessesHaveTheRanks) {
     for (const char* const bad : {"0,", "0,x", ",1", "0,-1"})
       EXPECT_THAT(refusal(bad), HasSubstr("expected are numbers")) << bad;
     c.process_mode = "orchestrator";
+    c.participant_ids = "1,0";
+    EXPECT_THAT(launched_participants(c, mapping).value(), ElementsAre(1, 0));
+    c.participant_ids.clear();
     EXPECT_TRUE(launched_participants(c, mapping).value().empty());
     c.process_mode = "leader";
   }

@@ -10,7 +10,7 @@ build=$(realpath "$1")
 for program in slurmctld slurmd srun sbatch scontrol; do
   command -v $program >/dev/null || { skip slurm "no $program: apt-get install slurm-wlm"; exit 0; }
 done
-ldconfig -p | grep -q 'libpmix\.so ' || { skip slurm "no libpmix.so, which slurm's pmix plugin opens: apt-get install libpmix-dev"; exit 0; }
+ldconfig -p | grep 'libpmix\.so ' >/dev/null || { skip slurm "no libpmix.so, which slurm's pmix plugin opens: apt-get install libpmix-dev"; exit 0; }
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/nereid-slurm-XXXXXX")
 export SLURM_CONF=$work/slurm.conf
@@ -125,7 +125,7 @@ cancel() {
   [ -z "$(ls /dev/shm | grep '^nereid' || true)" ] || fail "job $1 left /dev/shm/$(ls /dev/shm | grep '^nereid')"
 }
 
-has_steps() { curl -sf "localhost:$metrics1/metrics" | grep -q '^nereid_rank_steps_total{.*rank="1".*} [1-9]'; }
+has_steps() { curl -sf "localhost:$metrics1/metrics" | grep '^nereid_rank_steps_total{.*rank="1".*} [1-9]' >/dev/null; }
 
 text=""
 for mpi in pmix none pmi2; do
@@ -146,12 +146,12 @@ done
 cancel "$job"
 echo "slurm: two nodes, a server on each: both answer"
 
-# refused WHAT PATTERN OPTION...: a job of tensorrt_llm_triton.sub ends by itself, with this in its log.
+# refused WHAT PATTERN OPTION...: a job of tensorrt_llm_triton.sub ends by itself, with this in a log: the first task to end ends the others.
 refused() {
   rm -f "$work"/logs/*
   job=$(submit "${@:3}" "$PWD/deploy/slurm/tensorrt_llm_triton.sub")
   wait_for 120 ended "$job" || fail "$1 goes on"
-  grep -hE "$2" "$work"/logs/tensorrt_llm_0.out | tail -n 1 || fail "$1: $(cat "$work"/logs/*)"
+  grep -hE "$2" "$work"/logs/*.out | tail -n 1 || fail "$1: $(cat "$work"/logs/*)"
   cancel "$job"
 }
 refused "three tasks for two ranks" "started 3 processes, but the model has 2 ranks" --nodelist=n1 --ntasks-per-node=3
