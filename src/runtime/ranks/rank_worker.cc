@@ -171,7 +171,7 @@ Status serve_device(Channel& channel, RankOpener& opener, exec::RankComms comms)
   const StatusOr<RankModel> model =
       runner.ok() ? StatusOr<RankModel>(model_of(**runner)) : runner.status();
   put(writer, model);
-  RETURN_IF_ERROR(channel.send(Kind::kLoaded, writer.bytes()));
+  if (!channel.send(Kind::kLoaded, writer.bytes()).ok()) return ok();  // likewise
   if (!runner.ok()) return channel.receive().ok() ? data_loss("work without an engine") : ok();
   return serve_rank(channel, **runner);
 }
@@ -190,7 +190,7 @@ Status open_and_serve(const WorkerStart& start, Channel& channel, RankOpener& op
   }
   Writer writer;
   put(writer, info);
-  RETURN_IF_ERROR(channel.send(Kind::kHello, writer.bytes()));
+  if (!channel.send(Kind::kHello, writer.bytes()).ok()) return ok();  // the leader has stopped
   // After an error the leader closes the channel.
   if (!device.ok()) return channel.receive().ok() ? data_loss("work without a device") : ok();
   return serve_device(channel, opener, std::move(comms));
