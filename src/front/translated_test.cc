@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "front/testing/server_fixture.h"
+#include "text/unicode/utf8.h"
 
 namespace nereid::front {
 namespace {
@@ -92,6 +93,30 @@ TEST_F(TranslatedTest, LongNumbersAreNoObjects) {
                                              "input_schema": 18446744073709551616}])"))
                   .body,
               HasSubstr("input_schema: expected an object"));
+}
+
+// Messages quote the first bytes of what is wrong.
+TEST_F(TranslatedTest, ErrorsAreUtf8) {
+  std::string word = "a";
+  for (int i = 0; i < 60; ++i) word += "\u00e9";
+  const std::pair<const char*, std::string> cases[] = {
+      {"/v1/completions", R"({"prompt": "a", "logit_bias": {"W": 1}})"},
+      {"/v1/completions", R"({"prompt": "a", "W": {"W": 1}, "response_format": {"type": "W"}})"},
+      {"/v1/messages", body_of(R"(, "max_tokens": 2, "tools": [{"name": "f", "input_schema": {}}],
+                                  "tool_choice": {"type": "tool", "name": "W"})")},
+      {"/v1/messages/count_tokens", body_of(R"(, "tools": [{"type": "W", "name": "f"}])")},
+      {"/v1/messages",
+       body_of(R"(, "max_tokens": 2, "tools": [{"type": 18446744073709551616, "name": "f"}])")},
+      {"/v1/responses", R"({"input": "a", "tools": [{"type": "W"}]})"},
+      {"/api/chat", R"({"model": "org/tiny", "messages": [{"role": "W"}]})"},
+  };
+  for (auto [path, body] : cases) {
+    for (size_t at = 0; (at = body.find('W', at)) != body.npos;) body.replace(at, 1, word);
+    const Reply reply = post(path, body);
+    EXPECT_EQ(reply.status, 400) << path << " " << body;
+    EXPECT_TRUE(text::is_valid_utf8(reply.body)) << path << " " << reply.body;
+    EXPECT_TRUE(reply.json().is_object()) << path;
+  }
 }
 
 TEST_F(TranslatedTest, TokensOfMessagesAreCounted) {

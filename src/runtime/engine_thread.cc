@@ -1,11 +1,35 @@
 #include "runtime/engine_thread.h"
 
+#include <cstddef>
+#include <exception>
+#include <future>
+#include <new>
 #include <utility>
+#include <vector>
 
 namespace nereid::runtime {
 
 EngineThread::EngineThread(Engine& engine, Inbox& inbox, Watchdog& watchdog)
-    : engine_(engine), inbox_(inbox), watchdog_(watchdog), thread_([this] { run(); }) {}
+    : engine_(engine), inbox_(inbox), watchdog_(watchdog) {
+  std::promise<void> promise;
+  auto started = promise.get_future();
+  thread_ = std::thread([this, promise = std::move(promise)]() mutable {
+    try {
+      const std::vector<std::byte> first(1);
+      promise.set_value();
+    } catch (const std::bad_alloc&) {
+      promise.set_exception(std::current_exception());
+      return;
+    }
+    run();
+  });
+  try {
+    started.get();
+  } catch (const std::bad_alloc&) {
+    thread_.join();
+    throw;
+  }
+}
 
 EngineThread::~EngineThread() {
   inbox_.push(CancelAll{});

@@ -13,6 +13,8 @@ namespace nereid::runtime {
 class EngineThread {
  public:
   // Starts the thread. All references must outlive it; no other thread calls the engine meanwhile.
+  // Throws std::bad_alloc if the thread has no memory for its first allocation, which takes address
+  // space of its own.
   EngineThread(Engine& engine, Inbox& inbox, Watchdog& watchdog);
   ~EngineThread();  // cancels what still runs, then joins
 

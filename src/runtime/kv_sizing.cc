@@ -30,7 +30,7 @@ constexpr size_t kLogitsShare = 64;
 struct Part {
   const io::Plan& plan;
   const Device& device;
-  size_t num_sharing = 1;  // ranks on the device, of all instances
+  size_t num_sharing = 1;  // ranks that the free memory is for, of all instances
   bool logs = true;        // reductions of limits; one rank of a model
 
   size_t free_bytes() const { return device.free_bytes() / num_sharing; }
@@ -354,11 +354,15 @@ StatusOr<exec::RunnerLimits> size_kv_cache(std::span<const RankPart> ranks,
   exec::PerGroup<bool> is_set;
   std::vector<exec::CacheGroup> first;  // of rank 0
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const auto num_sharing =
+    const auto num_ranks =
         std::ranges::count(ranks, ranks[r].device->info().id(),
-                           [](const RankPart& p) { return p.device->info().id(); }) *
-        std::max(config.num_instances, 1);
-    own.memory_bytes = config.memory_bytes / num_sharing;
+                           [](const RankPart& p) { return p.device->info().id(); });
+    const int32_t num_instances = std::max(config.num_instances, 1);
+    own.memory_bytes = config.memory_bytes / (num_ranks * num_instances);
+    // Pages of a CPU's memory are taken when they are written; a GPU's at once.
+    const bool is_taken =
+        ranks[r].num_unopened > 0 && ranks[r].device->info().kind != DeviceKind::kCpu;
+    const auto num_sharing = num_ranks * (is_taken ? ranks[r].num_unopened : num_instances);
     const Part part{*ranks[r].plan, *ranks[r].device, static_cast<size_t>(num_sharing), r == 0};
     // A draft model is on the first rank's device.
     const auto sized = size_part(part, own, r == 0 ? bytes_beside : 0, all_states);

@@ -71,6 +71,37 @@ TEST_F(KvSizingTest, InstancesOnADeviceShareItsMemory) {
   EXPECT_NE(size_kv_cache({&part, 1}, config_)->num_blocks, own->num_blocks);
 }
 
+class Gpu : public WrappedDevice {
+ public:
+  Gpu(Device& inner, size_t free_bytes)
+      : WrappedDevice(inner), info_(inner.info()), free_bytes_(free_bytes) {
+    info_.kind = DeviceKind::kCuda;
+  }
+  const DeviceInfo& info() const override { return info_; }
+  size_t free_bytes() const override { return free_bytes_; }
+
+ private:
+  DeviceInfo info_;
+  const size_t free_bytes_;
+};
+
+// An instance on a GPU takes its memory when it is opened.
+TEST_F(KvSizingTest, LaterInstancesOnAGpuGetWhatTheFirstOnesLeave) {
+  config_.memory_bytes = 0;
+  config_.num_instances = 2;
+  config_.kv_cache.memory_fraction = 0.5;
+  const Gpu empty(*opened_.device, 1 << 20), half(*opened_.device, 1 << 19);
+  const auto blocks = [&](const Gpu& gpu, int32_t num_unopened) {
+    const RankPart part{&plan_, &gpu, num_unopened};
+    const auto limits = size_kv_cache({&part, 1}, config_);
+    return limits.ok() ? limits->num_blocks[0] : -1;
+  };
+  EXPECT_GT(blocks(empty, 2), 0);
+  EXPECT_LT(blocks(empty, 2), blocks(empty, 1));
+  EXPECT_EQ(blocks(half, 1), blocks(empty, 2));
+  EXPECT_LT(blocks(half, 2), blocks(half, 1)) << blocks(half, 2) << " " << blocks(empty, 2);
+}
+
 TEST_F(KvSizingTest, SequencesMayBeShorterThanTheModelAllows) {
   config_.max_sequence_length = 40;
   EXPECT_EQ(size().max_sequence_length, 40);

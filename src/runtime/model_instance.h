@@ -55,8 +55,10 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
 
 // Builds the engines of all ranks unless cached, opens their devices, sizes the KV cache, loads the
 // engines. `has_trees`: rows may have draft trees, of a proposer that the caller sets.
+// `num_unopened`: see RankPart.
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
-                                   const ExecutorConfig& config, bool has_trees = false);
+                                   const ExecutorConfig& config, bool has_trees = false,
+                                   int32_t num_unopened = 0);
 
 // An executor for an opened model; `config` must be the one it was opened with.
 std::unique_ptr<Executor> make_executor(ModelInstance model, const ExecutorConfig& config);

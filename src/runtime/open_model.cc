@@ -70,6 +70,7 @@ struct RankEngines {
   std::vector<const kernels::OpenedDevice*> devices;
   std::shared_ptr<RankProcesses> processes;  // of ranks from first_process on; null: none
   int32_t first_process = 1;
+  int32_t num_unopened = 0;  // see RankPart
 
   const io::Plan& plan() const { return files[0].plan(); }
   // Where the rank computes.
@@ -85,7 +86,7 @@ StatusOr<exec::RunnerLimits> size_ranks(const RankEngines& ranks, const Executor
                                         size_t bytes_beside = 0, bool all_states = false) {
   std::vector<RankPart> parts;
   for (size_t r = 0; r < ranks.files.size(); ++r)
-    parts.push_back({&ranks.files[r].plan(), &ranks.device(r)});
+    parts.push_back({&ranks.files[r].plan(), &ranks.device(r), ranks.num_unopened});
   return size_kv_cache(parts, config, bytes_beside, all_states);
 }
 
@@ -300,7 +301,8 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
 }
 
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
-                                   const ExecutorConfig& config, bool has_trees) {
+                                   const ExecutorConfig& config, bool has_trees,
+                                   int32_t num_unopened) {
   ModelInstance model;
   ASSIGN_OR_RETURN(io::Mapping mapping, mapping_of(model_dir, config));
   RETURN_IF_ERROR(open_ranks(model_dir, config, mapping, model));
@@ -311,6 +313,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   std::deque<io::MemoryEngineCloser> closers;  // for the further openings in this function
   std::vector<std::filesystem::path> engines;
   RankEngines ranks;
+  ranks.num_unopened = num_unopened;
   for (int32_t r = 0; r < mapping.world(); ++r) {
     mapping.rank = r;
     ranks.devices.push_back(r == 0 ? &model.device : &model.devices[static_cast<size_t>(r) - 1]);
@@ -354,15 +357,23 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::create(const std::filesystem
   ASSIGN_OR_RETURN(const convert::EngineLimits limits,
                    runtime::apply_engine_limits(model_dir, limited));
   RETURN_IF_ERROR(runtime::check_config(limited));
-  // Instance i.
-  const auto open = [model_dir, limits, configs = runtime::instance_configs(limited)](
+  const int32_t count = std::max(limited.num_instances, 1);
+  const auto num_lists =
+      static_cast<int32_t>(std::max<size_t>(runtime::instance_lists(limited.devices).size(), 1));
+  // Opens instance i: all in order at the start, later one whose device the others still have.
+  const auto open = [model_dir, limits, num_lists, configs = runtime::instance_configs(limited),
+                     was_open = std::make_shared<std::vector<char>>(static_cast<size_t>(count))](
                         int32_t i) -> StatusOr<std::unique_ptr<Executor>> {
     const ExecutorConfig& own = configs[static_cast<size_t>(i)];
-    ASSIGN_OR_RETURN(runtime::ModelInstance model, runtime::open_model(model_dir, own));
+    const int32_t num_unopened =
+        (*was_open)[static_cast<size_t>(i)] != 0 ? 1 : own.num_instances - i / num_lists;
+    ASSIGN_OR_RETURN(runtime::ModelInstance model,
+                     runtime::open_model(model_dir, own, /*has_trees=*/false, num_unopened));
     model.limits = limits;
-    return runtime::make_executor(std::move(model), own);
+    auto executor = runtime::make_executor(std::move(model), own);
+    (*was_open)[static_cast<size_t>(i)] = 1;
+    return executor;
   };
-  const int32_t count = std::max(limited.num_instances, 1);
   const bool restarts = runtime::restarts_failed(limited);
   if (count == 1 && !restarts) return open(0);
   return runtime::open_instances(open, {.num_instances = count, .restarts = restarts});

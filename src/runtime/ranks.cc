@@ -166,8 +166,12 @@ StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
     mapping.pp = built.pp;
     mapping.ep = built.ep;
   }
-  if (job && mapping.tp == 0 && job->size % (mapping.pp * mapping.ep) == 0)
-    mapping.tp = job->size / mapping.pp;
+  if (!job || mapping.tp != 0) return mapping;
+  const std::string& ids = config.participant_ids;
+  if (ids.empty() && config.process_mode == "orchestrator") return mapping;
+  ASSIGN_OR_RETURN(const auto own, read_participants(ids.substr(0, ids.find(';'))));
+  const int32_t size = own.empty() ? job->size : static_cast<int32_t>(own.size());
+  if (size % (mapping.pp * mapping.ep) == 0) mapping.tp = size / mapping.pp;
   return mapping;
 }
 

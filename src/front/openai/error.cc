@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "front/bridge/tensor.h"
+#include "text/unicode/utf8.h"
 
 namespace nereid::front {
 namespace {
@@ -54,10 +55,12 @@ json::array place_of(std::string_view param) {
 }
 
 json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : json::value(text);
+  return text.empty() ? json::value(nullptr) : json::value(text::repair_utf8(text));
 }
 
 }  // namespace
+
+std::string said(const ApiError& error) { return text::repair_utf8(error.message); }
 
 ApiError api_error(const Status& status) {
   return {http_status(status), std::string(message(status)), "", ""};
@@ -65,12 +68,13 @@ ApiError api_error(const Status& status) {
 
 std::string openai_error_body(const ApiError& error) {
   const std::string_view type = error_type(error.status);
-  const json::object nested = {{"message", error.message},
+  const std::string message = said(error);
+  const json::object nested = {{"message", message},
                                {"type", type},
                                {"param", text_or_null(error.param)},
                                {"code", text_or_null(error.code)}};
   return json::serialize(json::object{{"object", "error"},
-                                      {"message", error.message},
+                                      {"message", message},
                                       {"type", type},
                                       {"param", text_or_null(error.param)},
                                       {"code", error.status},
@@ -87,11 +91,12 @@ Response openai_error(const ApiError& error) {
 
 Response fastapi_error(ApiError error) {
   const std::string_view fault = error.status == 400 ? schema_fault(error.code) : "";
-  json::value detail = json::string(error.message);
+  const std::string message = said(error);
+  json::value detail = json::string(message);
   if (!fault.empty()) {
     error.status = 422;
-    detail = json::array{
-        json::object{{"type", fault}, {"loc", place_of(error.param)}, {"msg", error.message}}};
+    detail = json::array{json::object{
+        {"type", fault}, {"loc", place_of(text::repair_utf8(error.param))}, {"msg", message}}};
   }
   Response response = openai_error(error);
   response.body.back() = ',';

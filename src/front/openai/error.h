@@ -18,6 +18,9 @@ struct ApiError {
 // The error for a failure below the front end; the HTTP status follows from the code of `status`.
 ApiError api_error(const Status& status);
 
+// The message as valid UTF-8: one that quotes a request may be cut inside a character.
+std::string said(const ApiError& error);
+
 // {"object","message","type","param","code","error":{...}}: OpenAI's clients read the nested
 // object, clients of other LLM servers the flat keys.
 std::string openai_error_body(const ApiError& error);

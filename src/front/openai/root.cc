@@ -45,8 +45,12 @@ void add_root_route(Router& router, const OpenAiOptions& options) {
   router.add("GET", "/", traits, [options](const ExchangePtr& x) {
     if (options.web_page && wants_page(x->request())) return x->send(page_response(x->request()));
     // Ollama's clients probe a server with this route.
-    if (options.ollama) return x->send({200, "text/plain; charset=utf-8", {}, "Ollama is running"});
-    x->send(options.shows_base_url ? base_url_page(x->request()) : not_found());
+    Response other = options.ollama
+                         ? Response{200, "text/plain; charset=utf-8", {}, "Ollama is running"}
+                     : options.shows_base_url ? base_url_page(x->request())
+                                              : not_found();
+    if (options.web_page) other.headers.push_back({"Vary", "Accept"});
+    x->send(std::move(other));
   });
 }
 

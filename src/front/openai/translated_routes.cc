@@ -78,7 +78,7 @@ void add_translated(Router& router, const OpenAiContextPtr& context, const char*
     };
     const auto then = [context, x, error_body, form](const auto& result) {
       if (const auto* error = std::get_if<ApiError>(&*result))
-        x->send(json_response(error_body(error->status, error->message), error->status));
+        x->send(json_response(error_body(error->status, said(*error)), error->status));
       else
         start(context, x, std::get<Translated>(std::move(*result)), form);
     };
@@ -107,7 +107,7 @@ void add_count(Router& router, const OpenAiContextPtr& context) {
         [context, x](Lane lane) { return count_messages(*context, x, lane); },
         [x](std::variant<Response, ApiError> result) {
           if (const auto* error = std::get_if<ApiError>(&result))
-            x->send(json_response(messages_error(error->status, error->message), error->status));
+            x->send(json_response(messages_error(error->status, said(*error)), error->status));
           else
             x->send(std::get<Response>(std::move(result)));
         });
@@ -150,7 +150,7 @@ void add_models(const LanguageModel& model, std::time_t since, std::vector<Ollam
 
 Response object_or_error(const std::variant<json::object, ApiError>& result) {
   if (const auto* error = std::get_if<ApiError>(&result))
-    return json_response(ollama_error(error->message), error->status);
+    return json_response(ollama_error(said(*error)), error->status);
   return json_response(json_text(std::get<json::object>(result)));
 }
 

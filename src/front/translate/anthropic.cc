@@ -51,7 +51,7 @@ std::optional<Fault> read_tool(const json::object& tool, const std::string& wher
                                json::array& tools) {
   if (const json::value* type = present(tool, "type"); type && *type != "custom")
     return Fault{fmt::format("{}: type {} is not supported; tools are of type custom", where,
-                             json::serialize(*type).substr(0, 60))};
+                             json_text(*type).substr(0, 60))};
   const std::string name = text_member(tool, "name");
   if (name.empty()) return Fault{where + ".name: expected a string that is not empty"};
   const json::value* const schema = tool.if_contains("input_schema");

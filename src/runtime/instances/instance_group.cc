@@ -210,9 +210,11 @@ class InstanceGroup final : public Executor {
   std::vector<KvCacheEvent> kv_cache_events() override {
     const std::lock_guard one(steps_mutex_);
     std::vector<KvCacheEvent> events;
-    const auto executor = executor_of(0);
-    if (executor) events = executor->kv_cache_events();
-    if (executor.get() != std::exchange(events_of_, executor.get())) events_before_ = num_events_;
+    const auto all = executors();
+    if (all.empty()) return events;
+    const auto& [executor, base] = all[0];
+    events = executor->kv_cache_events();
+    if (base != std::exchange(events_of_, base)) events_before_ = num_events_;
     for (KvCacheEvent& event : events) {
       event.event_id += events_before_;
       num_events_ = event.event_id + 1;
@@ -369,24 +371,37 @@ class InstanceGroup final : public Executor {
     return Target{*chosen, slot.executor, slot.base};
   }
 
-  // An adapter's id alone: an instance may not have it, or no more.
+  // An instance may refuse what another one takes: its queue has become full, it has failed, or a
+  // request has the id of an adapter that it does not have, or no more.
   StatusOr<RequestId> send(Request request, const ResponseCallback& callback) {
     const RouteKeys keys = route_keys(request, block_tokens_);
-    const bool may_lack = slots_.size() > 1 && keys.adapter && !keys.brings_weights;
+    const bool is_one = slots_.size() == 1;
+    const bool may_lack = !is_one && keys.adapter && !keys.brings_weights;
     Status refused;
     for (uint64_t tried = 0;;) {
       auto target = choose(keys, 1, tried);
       if (!target.ok()) return refused.ok() ? target.status() : refused;
-      Request own = may_lack ? request : std::move(request);
+      Request own = is_one ? std::move(request) : request;
       const auto id = target->executor->enqueue(std::move(own), passes(*target, callback));
-      if (id.ok()) return *id + target->base;
+      if (id.ok()) {
+        if (may_lack && tried != 0) has_adapter(keys, target->instance);
+        return *id + target->base;
+      }
       ended(target->instance, 1);
-      if (!may_lack || !absl::IsInvalidArgument(id.status())) return id.status();
+      const bool lacks = may_lack && absl::IsInvalidArgument(id.status());
+      const bool is_full =
+          absl::IsResourceExhausted(id.status()) || absl::IsUnavailable(id.status());
+      if (is_one || !(lacks || is_full)) return id.status();
       if (refused.ok()) refused = id.status();
       tried |= uint64_t{1} << target->instance;
       const std::lock_guard lock(mutex_);
-      router_.lacks_adapter(keys, target->instance);
+      if (lacks) router_.lacks_adapter(keys, target->instance);
     }
+  }
+
+  void has_adapter(const RouteKeys& keys, size_t instance) {
+    const std::lock_guard lock(mutex_);
+    router_.has_adapter(keys, instance);
   }
 
   ResponseCallback stores() {
@@ -444,22 +459,24 @@ class InstanceGroup final : public Executor {
       const Status failure = slot.executor->health();
       if (failure.ok()) continue;
       if (now() - slot.opened >= options_.last_delay) delay = options_.first_delay;
-      const bool is_hung = slot.executor->is_hung();
       lock.unlock();
       log_error("instance {}: {}", i, message(failure));
-      if (options_.restarts && is_hung)
-        log_error("instance {} is not opened again: the memory of its device cannot be freed", i);
-      if (!options_.restarts || is_hung) return;
-      retire(i, failure);
+      if (!options_.restarts) return;
+      if (!retire(i, failure)) return;
       lock.lock();
     }
   }
 
-  // Closes the executor of an instance. Its counts are never missing in sums.
-  void retire(size_t i, const Status& failure) {
+  // Closes the executor of an instance, whose requests have ended with its failure. Its counts are
+  // never missing in sums. False: its device hangs, so its memory stays.
+  bool retire(size_t i, const Status& failure) {
     Slot& slot = slots_[i];
     auto dead = executor_of(i);
-    dead->drain(std::chrono::milliseconds(0));
+    if (!dead->is_hung()) dead->shutdown();
+    if (dead->is_hung()) {
+      log_error("instance {} is not opened again: the memory of its device cannot be freed", i);
+      return false;
+    }
     const ExecutorStats counts = counts_of(dead->stats());
     std::vector<RankStats> ranks = dead->ranks();
     {
@@ -474,6 +491,7 @@ class InstanceGroup final : public Executor {
       newest_[i] = {};
     }
     end(std::move(dead));
+    return true;
   }
 
   // One attempt after `delay`, which grows.
@@ -510,7 +528,7 @@ class InstanceGroup final : public Executor {
 
   mutable std::mutex steps_mutex_;                     // before mutex_; guards those below
   std::vector<IterationStats> newest_{slots_.size()};  // of each instance
-  const Executor* events_of_ = nullptr;
+  RequestId events_of_ = 0;                            // base of the executor
   uint64_t events_before_ = 0, num_events_ = 0;
 };
 

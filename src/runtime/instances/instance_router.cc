@@ -111,6 +111,10 @@ void InstanceRouter::sent(const RouteKeys& keys, size_t instance) {
   if (keys.adapter && keys.brings_weights) add(*keys.adapter, instance);
 }
 
+void InstanceRouter::has_adapter(const RouteKeys& keys, size_t instance) {
+  if (keys.adapter) add(*keys.adapter, instance);
+}
+
 void InstanceRouter::lacks_adapter(const RouteKeys& keys, size_t instance) {
   if (!keys.adapter) return;
   if (const auto found = index_.find(*keys.adapter); found != index_.end())

@@ -60,7 +60,8 @@ class InstanceRouter {
   // The request goes to `instance`, which will have its prefix and its adapter.
   void sent(const RouteKeys& keys, size_t instance);
 
-  // The instance does not have the adapter after all.
+  // The instance has accepted the adapter's id alone, or does not have the adapter after all.
+  void has_adapter(const RouteKeys& keys, size_t instance);
   void lacks_adapter(const RouteKeys& keys, size_t instance);
 
   // The instance was opened again, and has nothing.

@@ -7,6 +7,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,11 +17,39 @@
 #include "runtime/ranks/rank_wire.h"
 
 namespace nereid::runtime {
+namespace {
+
+// The processes that have answered. Each listens from then on as long as it lives.
+class Answered {
+ public:
+  bool contains(const LaunchedJob& job, int32_t rank) {
+    const std::lock_guard lock(mutex_);
+    return all_.contains({job.key, rank});
+  }
+  void add(const LaunchedJob& job, int32_t rank) {
+    const std::lock_guard lock(mutex_);
+    all_.emplace(job.key, rank);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<std::string, int32_t>> all_;  // guarded by mutex_
+};
+
+Answered& answered() {
+  static auto& all = *new Answered;
+  return all;
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<LaunchedProcess>> LaunchedProcess::start(
     const LaunchedJob& job, int32_t participant, Time deadline, const WorkerStart& start,
     const WorkerDescriptors& descriptors, const comm::Descriptor& own_beats) {
+  // One that has ended since is not waited for.
+  if (answered().contains(job, participant)) deadline = now();
   ASSIGN_OR_RETURN(const Peer peer, connect_to(job, participant, deadline));
+  answered().add(job, participant);
   comm::Descriptor beats(::fcntl(own_beats.get(), F_DUPFD_CLOEXEC, 0));
   if (!beats) return unavailable("a descriptor: {}", std::strerror(errno));
   Writer writer;

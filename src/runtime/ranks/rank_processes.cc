@@ -36,6 +36,8 @@ namespace {
 
 // From an end of a channel to the end of the process; and, at the end, from the closed channel.
 constexpr auto kExitLimit = std::chrono::seconds(5);
+// Of a launched process, which has ranks of other models, too.
+constexpr Duration kRankExitLimit = std::chrono::seconds(60);
 constexpr int kLooks = 12;  // at silent processes, within the limit of silence
 constexpr int kStart = 10;  // limits of silence until the first sign of life: programs are loaded
 
@@ -464,9 +466,10 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
       if (job_) ::shutdown(worker->beats(), SHUT_WR);
     }
     const Time start = now();
+    const Duration limit = job_ ? kRankExitLimit : Duration(kExitLimit);
     for (const auto& worker : workers_) {
       const bool was_watched = worker->is_watched;
-      const auto how = worker->process().ended(std::max(Duration(), start + kExitLimit - now()));
+      const auto how = worker->process().ended(std::max(Duration(), start + limit - now()));
       if (!how) {
         worker->process().kill();
         worker->process().ended(std::chrono::hours(1));

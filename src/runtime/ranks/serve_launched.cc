@@ -62,9 +62,10 @@ class LaunchedWorker {
         {.fd = listener_.get(), .events = POLLIN, .revents = 0},
         {.fd = leader_ ? leader_->socket.get() : -1, .events = POLLIN, .revents = 0},
         {.fd = signals_.get(), .events = POLLIN, .revents = 0},
-        {.fd = launcher_ ? launcher_->descriptor() : -1, .events = POLLIN, .revents = 0}};
+        {.fd = launcher_ ? launcher_->descriptor() : -1, .events = POLLIN, .revents = 0},
+        {.fd = !leader_ && user_ ? user_->descriptor() : -1, .events = POLLIN, .revents = 0}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(meet_ - now()).count();
-    const int limit = leader_ ? -1 : static_cast<int>(std::max<int64_t>(left, 0));
+    const int limit = leader_ || user_ ? -1 : static_cast<int>(std::max<int64_t>(left, 0));
     const int got = ::poll(ends, std::size(ends), limit);
     if (got < 0 && errno != EINTR) return unavailable("poll: {}", std::strerror(errno));
     if (got == 0)
@@ -74,6 +75,10 @@ class LaunchedWorker {
           job_.size, job_.launcher, seconds(meet_limit_));
     if (got < 0) return std::nullopt;
     if (ends[1].revents != 0) return ended_by_leader();
+    if (ends[4].revents != 0) {
+      log_error("{}: process id {}, which used the ranks, has ended", text_of(job_), user_->id());
+      return 1;
+    }
     // Before signals: process 0 must be known for one that comes behind its connection.
     if (ends[0].revents != 0) {
       if (const Status status = take_connection(); !status.ok()) log_warn("{}", message(status));
@@ -120,6 +125,10 @@ class LaunchedWorker {
         std::vector<std::string> arguments;
         reader.get_list(arguments, [&] { return reader.get_text(); });
         RETURN_IF_ERROR(reader.finish());
+        if (!user_) {
+          ASSIGN_OR_RETURN(ProcessHandle user, ProcessHandle::open(peer.process.id()));
+          user_.emplace(std::move(user));
+        }
         return start_rank(arguments, std::move(received.descriptors), std::move(peer.process));
       }
       default:
@@ -157,6 +166,7 @@ class LaunchedWorker {
   const Time meet_;
   comm::Descriptor listener_, signals_;
   std::optional<Peer> leader_;
+  std::optional<ProcessHandle> user_;  // has given a rank; a program that leads no job, but uses it
   std::optional<ProcessHandle> launcher_;
 };
 

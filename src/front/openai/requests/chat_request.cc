@@ -58,9 +58,12 @@ std::optional<std::string> read_content(Fields& fields, const json::value& conte
 // Arguments arrive as JSON text, templates expect the object. Missing ones become an empty object.
 json::value template_tool_call(const json::value& call) {
   json::value out = call;
-  json::object* object = out.if_object();
+  const auto object_of = [](json::value* value) {
+    return value && is_exact_object(*value) ? &value->get_object() : nullptr;
+  };
+  json::object* object = object_of(&out);
   json::value* function = object ? object->if_contains("function") : nullptr;
-  json::object* inner = function ? function->if_object() : object;
+  json::object* inner = function ? object_of(function) : object;
   if (inner == nullptr) return out;
   json::value& arguments = (*inner)["arguments"];
   if (arguments.is_string()) {
