@@ -9,22 +9,26 @@ build=$1
 target=$2
 cuda_build=${3:-build/cuda-release}
 
+if [ -n "$(find "$target" ! -type d -print -quit 2>/dev/null)" ] && ! { [ -f "$target/bin/nereid" ] && [ -d "$target/backends" ]; }; then
+  echo "bundle: $target has files and is not a bundle; remove it or name another folder" >&2
+  exit 1
+fi
 rm -rf "$target"
-mkdir -p "$target/bin" "$target/lib" "$target/models"
+mkdir -p "$target/bin" "$target/lib" "$target/backends"
 cp "$build/bin/nereid" "$target/bin/"
 cp -L "$build/lib/libtritonserver.so" "$target/lib/"
-cp -r "$build/backends" "$target/backends"
-cp -r models/quickstart "$target/models/"
-cp LICENSE "$target/"
+cp -r "$build/backends/." "$target/backends"
 # Triton's tools under their names, templates and clients.
 for name in convert_checkpoint trtllm-build fill_template hf_lora_convert launch_triton_server tritonserver trtllm-serve trtllm-bench trtllm-llmapi-launch prepare_dataset; do
   ln -sf nereid "$target/bin/$name"
 done
-mkdir -p "$target/tools" "$target/docs"
-cp -r all_models scripts inflight_batcher_llm python "$target/"
-cp -r tools/fill_template.py tools/inflight_batcher_llm "$target/tools/"
-cp -r --parents examples/hf_lora_convert.py examples/llama examples/models "$target/"
-cp docs/migrate-from-triton.md "$target/docs/"
+sources=(LICENSE models/quickstart all_models scripts inflight_batcher_llm python tools/fill_template.py tools/inflight_batcher_llm
+  examples/hf_lora_convert.py examples/llama examples/models docs/migrate-from-triton.md)
+if git ls-files --error-unmatch LICENSE >/dev/null 2>&1; then # a checkout may have other files, a release's tar has none
+  git ls-files -z -- "${sources[@]}" | xargs -0 cp -P --parents -t "$target"
+else
+  cp -r --parents -t "$target" "${sources[@]}"
+fi
 [ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
 [ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"
 

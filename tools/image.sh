@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes an OCI image of a bundle, without a daemon: one layer of the bundle and this machine's glibc, no shell.
-# OUT_DIR/layer.tar.gz is that layer (for tools/packages/Dockerfile), OUT_DIR/oci the image's layout.
+# OUT_DIR/layer.tar.gz is that layer (for tools/packages/Dockerfile), OUT_DIR/oci the image's layout, OUT_DIR/spdx.json its
+# SBOM. The image has the notices of its libraries, glibc's too, in /usr/lib/nereid/NOTICES.
 # `tar -C OUT_DIR/oci -c . | podman load` takes it. SOURCE_DATE_EPOCH is the time of every file.
 # usage: image.sh BUNDLE_DIR VERSION OUT_DIR
 set -euo pipefail
@@ -13,15 +14,20 @@ created=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 umask 022
 
 root=$out/rootfs
+if [ -n "$(find "$out" ! -type d -print -quit 2>/dev/null)" ] && [ ! -d "$root/usr/lib/nereid" ] && [ ! -f "$out/oci/oci-layout" ]; then
+  echo "image: $out has files and is not an image of this script; remove it or name another folder" >&2
+  exit 1
+fi
 rm -rf "$out"
 mkdir -p "$root"/{etc,lib/x86_64-linux-gnu,lib64,tmp,usr/bin,usr/lib,var/cache/nereid} "$out/oci/blobs/sha256"
 cp -RP "$bundle" "$root/usr/lib/nereid"
 ln -s ../lib/nereid/bin/nereid "$root/usr/bin/nereid"
 # What the bundle leaves to the system; the last four are for the driver's libraries and for names of hosts.
-for library in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libresolv.so.2; do
-  cp -L "/lib/x86_64-linux-gnu/$library" "$root/lib/x86_64-linux-gnu/"
-done
-cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
+libraries=(/lib/x86_64-linux-gnu/{libc.so.6,libm.so.6,libdl.so.2,libpthread.so.0,librt.so.1,libresolv.so.2})
+loader=/lib64/ld-linux-x86-64.so.2
+cp -L "${libraries[@]}" "$root/lib/x86_64-linux-gnu/"
+cp -L "$loader" "$root/lib64/"
+python3 "$(dirname "$0")/packages/sbom.py" "$bundle" "$version" "$out/spdx.json" "$root/usr/lib/nereid/NOTICES" "${libraries[@]}" "$loader"
 echo "root:x:0:0:root:/root:/sbin/nologin
 nereid:x:$user:$user:nereid:/var/cache/nereid:/sbin/nologin" >"$root/etc/passwd"
 echo "root:x:0:

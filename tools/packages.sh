@@ -13,7 +13,13 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH LC_ALL=C
 maintainer="nereid maintainers <maintainers@nereid.example>"
 umask 022
+unset NEREID_BUNDLE_CUBLASLT
 
+if [ -n "$(find "$out" ! -type d -print -quit 2>/dev/null)" ] && ! grep -qs ' nereid-.*json$' "$out/SHA256SUMS" &&
+  [ -z "$(compgen -G "$out/work/nereid-*")" ]; then
+  echo "packages: $out has files and they are not of this script; remove it or name another folder" >&2
+  exit 1
+fi
 rm -rf "$out"
 mkdir -p "$out"
 work=$out/work
@@ -55,7 +61,7 @@ make_tar() {
 }
 
 make_deb() {
-  local deb=$work/deb doc=$work/deb/usr/share/doc/nereid
+  local deb=$work/deb doc=$work/deb/usr/share/doc/nereid kib
   mkdir -p "$deb"/{DEBIAN,etc/default,lib/systemd/system} "$deb/usr/share/lintian/overrides" "$deb/usr/share/zsh"
   cp -RP "$stage"/{bin,lib,share} "$deb/usr/"
   mv "$deb/usr/share/zsh/site-functions" "$deb/usr/share/zsh/vendor-completions"
@@ -69,7 +75,9 @@ make_deb() {
   cp $here/nereid.service "$deb/lib/systemd/system/"
   cp $here/lintian-overrides "$deb/usr/share/lintian/overrides/nereid"
   echo /etc/default/nereid >"$deb/DEBIAN/conffiles"
-  sed "s/@VERSION@/$version/; s/@GLIBC@/$glibc/; s/@MAINTAINER@/$maintainer/; s/@KIB@/$(du -sk --apparent-size "$deb/usr" | cut -f1)/" \
+  # As dpkg-gencontrol counts: files in KiB, rounded up, and 1 KiB for each folder and link.
+  kib=$(find "$deb" -path "$deb/DEBIAN" -prune -o -type f -printf '%s\n' -o -printf '1\n' | awk '{kib += int(($1 + 1023) / 1024)} END {print kib}')
+  sed "s/@VERSION@/$version/; s/@GLIBC@/$glibc/; s/@MAINTAINER@/$maintainer/; s/@KIB@/$kib/" \
     $here/control >"$deb/DEBIAN/control"
   cp $here/{postinst,prerm,postrm} "$deb/DEBIAN/"
   (cd "$deb" && find usr lib -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
@@ -97,12 +105,12 @@ make_cuda() {
   done
   settle "$wheel"
   python3 $here/wheel.py "$wheel" nereid-cuda "$version" "manylinux_${glibc/./_}_x86_64" "$out" "nereid==$version"
-  cp "$stage/lib/nereid/NOTICES" "$gpu/"
   make_image "$gpu" nereid-cuda
 }
 
 make_image() { # BUNDLE NAME
   tools/image.sh "$1" "$version" "$work/$2-image"
+  cp "$work/$2-image/spdx.json" "$out/$2-$version-image.spdx.json"
   tar -C "$work/$2-image/oci" --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
     --mode=u=rwX,go=rX -cf "$out/$2-$version-image.tar" .
 }
@@ -114,6 +122,6 @@ make_image "$stage/lib/nereid" nereid
 mkdir "$out/image"
 mv "$work/nereid-image/layer.tar.gz" "$out/image/"
 [ ! -f "$cuda_build/lib/libnereid_cuda.so" ] || make_cuda
+(cd "$out" && sha256sum -- *.tar.gz image/*.tar.gz *.deb *.whl *.tar *.json >SHA256SUMS)
 rm -rf "$work"
-(cd "$out" && sha256sum -- *.tar.gz *.deb *.whl *.tar *.json >SHA256SUMS)
 (cd "$out" && ls -l -- *.tar.gz *.deb *.whl *.tar image/* | awk '{printf "packages: %5.1f MiB  %s\n", $5 / 1048576, $9}')

@@ -25,12 +25,13 @@ if command -v lintian >/dev/null; then
 else
   skip "lintian" "not installed"
 fi
-if [ ! -x build/auditwheel-venv/bin/auditwheel ]; then
-  python3 -m venv build/auditwheel-venv && build/auditwheel-venv/bin/pip install --quiet --disable-pip-version-check auditwheel
+auditwheel=build/auditwheel-6.8.2
+if [ ! -x $auditwheel/bin/auditwheel ]; then
+  python3 -m venv $auditwheel && $auditwheel/bin/pip install --quiet --disable-pip-version-check "auditwheel==${auditwheel#*-}"
 fi
 wheel=$(echo build/packages/nereid-*.whl)
 tag=${wheel##*-}
-shown=$(build/auditwheel-venv/bin/auditwheel show "$wheel" | tr '\n' ' ')
+shown=$($auditwheel/bin/auditwheel show "$wheel" | tr '\n' ' ')
 [[ $shown == *"following platform tag: \"${tag%.whl}\""* ]] ||
   { echo "packages: auditwheel finds another tag than ${tag%.whl}" >&2; exit 1; }
 echo "packages: auditwheel agrees with ${tag%.whl}"
@@ -39,12 +40,12 @@ install_here() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-inst
 command -v debootstrap >/dev/null || install_here debootstrap || { apt-get update -qq && install_here debootstrap; }
 
 # A system with nothing but apt.
-bare_root() { # NAME SUITE MIRROR [SCRIPT]
+bare_root() { # NAME SUITE MIRROR [SCRIPT KEYRING]
   local root=$roots/$1
   [ -d "$root" ] && return
+  [ -z "${5:-}" ] || [ -f "$5" ] || return 1
   rm -rf "$root.new"
-  # Debian's debootstrap has no keys of Ubuntu.
-  debootstrap --variant=minbase ${4:+--no-check-gpg} "$2" "$root.new" "$3" ${4:+"$4"} >"$work/$1.log" 2>&1 || return 1
+  debootstrap --variant=minbase --force-check-gpg ${5:+"--keyring=$5"} "$2" "$root.new" "$3" ${4:+"$4"} >"$work/$1.log" 2>&1 || return 1
   mv "$root.new" "$root"
 }
 # Debian 12 with more packages.
@@ -59,7 +60,9 @@ more_root() { # NAME PACKAGES
   mv "$root.new" "$root"
 }
 bare_root debian bookworm http://deb.debian.org/debian || skip "packages in a bare root" "debootstrap got no Debian 12: $work/debian.log"
-bare_root ubuntu noble http://archive.ubuntu.com/ubuntu gutsy || skip "the .deb in Ubuntu 24.04" "debootstrap got none: $work/ubuntu.log"
+ubuntu_keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+bare_root ubuntu noble http://archive.ubuntu.com/ubuntu gutsy $ubuntu_keys ||
+  skip "the .deb in Ubuntu 24.04" "no $ubuntu_keys, or debootstrap got none: $work/ubuntu.log"
 if [ -d "$roots/debian" ]; then
   more_root debian-python python3-venv || skip "the wheel" "no python3-venv: $work/debian-python.log"
   more_root debian-systemd "systemd systemd-sysv" || skip "the service" "no systemd: $work/debian-systemd.log"

@@ -5,10 +5,14 @@
 // Without tokens and their probabilities, which would fill the storage.
 const keptText = (chats) => JSON.stringify(chats, (key, value) => (key === "tokens" ? [] : value));
 
+// Whether a stored value is a conversation.
+const isChat = (chat) => chat?.settings && Array.isArray(chat.messages) && chat.messages.every((message) => message?.role);
+
 class Conversations {
   constructor() {
-    this.all = kept.get("chats") ?? [];
-    if (!Array.isArray(this.all) || this.all.length === 0) this.all = [this.make({})];
+    const stored = kept.get("chats");
+    this.all = (Array.isArray(stored) ? stored : []).filter(isChat);
+    if (this.all.length === 0) this.all = [this.make({})];
     this.current = this.all[0];
   }
   make(settings) {
@@ -30,6 +34,7 @@ class Conversations {
   // True: the current one is another.
   take(stored) {
     if (!Array.isArray(stored)) return false;
+    stored = stored.filter(isChat);
     const before = this.current, own = new Map(this.all.map((chat) => [chat.id, chat]));
     const stays = (chat) => running.has(chat) || (chat === before && chat.messages.length === 0);
     const keeps = (chat, other) => chat && (stays(chat) || keptText(chat) === keptText(other));

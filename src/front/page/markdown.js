@@ -2,8 +2,8 @@
 // Markdown of models as elements: code, lists, quotes, tables, headings, emphasis. Whatever else
 // a text has, HTML and links included, is shown as it is.
 
-const kMaxDepth = 6;           // of lists and quotes in each other
-const kMaxInlineText = 20000;  // longer paragraphs have no emphasis
+const kMaxDepth = 6;          // of lists and quotes in each other
+const kMaxInlineText = 4000;  // longer paragraphs have no emphasis: its search is quadratic
 
 const kFence = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
 const kItem = /^( {0,12})([-*+]|\d{1,9}[.)]) +(.*)$/;
