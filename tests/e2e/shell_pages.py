@@ -51,7 +51,7 @@ def check_pages(folder):
     for command in sorted(commands):
         page = run(NEREID, "man", command)
         flags = flags_of(command)
-        assert flags, command
+        assert flags or command == "trtllm-llmapi-launch", command
         offered = completed(scripts["bash"], command, "-")
         for flag in flags:
             assert "\\fB" + flag.replace("-", "\\-") + "\\fR" in page, f"man {command}: {flag}"

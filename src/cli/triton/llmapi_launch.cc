@@ -7,21 +7,23 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
+#include "cli/flags/arg_table.h"
 #include "cli/process/launched.h"
 #include "cli/tools/tools.h"
 
 namespace nereid::cli {
 
 int llmapi_launch_main(int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') {
-    std::fprintf(stderr,
-                 "usage: mpirun -n N %s COMMAND [ARGUMENTS]\n"
-                 "Process 0 becomes the command, such as trtllm-serve; the others run ranks of its "
-                 "models.\n",
-                 argv[0]);
-    return 2;
+  // Process 0 becomes the command, such as trtllm-serve; the others run ranks of its models.
+  constexpr ArgTable kTable{"trtllm-llmapi-launch", {}, "COMMAND [ARGUMENTS]"};
+  const std::string_view first = argc < 2 ? "" : argv[1];
+  const bool wants_help = first == "-h" || first == "--help";
+  if (first.empty() || first.starts_with('-')) {
+    std::fputs(help_text(kTable).c_str(), wants_help ? stdout : stderr);
+    return wants_help ? 0 : 2;
   }
   const auto job = runtime::launched_job();
   if (!job.ok()) {

@@ -171,7 +171,7 @@ Status serve_device(Channel& channel, RankOpener& opener, exec::RankComms comms)
   const StatusOr<RankModel> model =
       runner.ok() ? StatusOr<RankModel>(model_of(**runner)) : runner.status();
   put(writer, model);
-  if (!channel.send(Kind::kLoaded, writer.bytes()).ok()) return ok();  // likewise
+  if (!channel.send(Kind::kLoaded, writer.bytes()).ok()) return ok();  // the leader has stopped
   if (!runner.ok()) return channel.receive().ok() ? data_loss("work without an engine") : ok();
   return serve_rank(channel, **runner);
 }
