@@ -30,7 +30,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
 struct RankPart {
   const io::Plan* plan = nullptr;
   const Device* device = nullptr;
-  // Of the instances on a GPU, those that do not have their memory yet, with this one; 0: all.
+  // Instances on a GPU that do not have their memory yet, this one included; 0: all.
   int32_t num_unopened = 0;
 };
 

@@ -36,7 +36,7 @@ namespace {
 
 // From an end of a channel to the end of the process; and, at the end, from the closed channel.
 constexpr auto kExitLimit = std::chrono::seconds(5);
-// Of a launched process, which has ranks of other models, too.
+// Limit of a launched process, which has ranks of other models, too.
 constexpr Duration kRankExitLimit = std::chrono::seconds(60);
 constexpr int kLooks = 12;  // at silent processes, within the limit of silence
 constexpr int kStart = 10;  // limits of silence until the first sign of life: programs are loaded
