@@ -14,7 +14,7 @@ case "$1" in
   address) preset=asan targets=(all) filter=(-E '^exactness_test') ;;
   thread)
     preset=tsan
-    tests=(base_test tensor_test comm_test runtime_test capi_test server_test server_backend_test
+    tests=(base_test tensor_test comm_test runtime_ranks_test runtime_test capi_test server_test server_backend_test
       server_plugin_test backend_testing_test front_http_test front_grpc_test front_trace_test front_test soak)
     targets=("${tests[@]}") filter=(-R "^($(IFS='|'; echo "${tests[*]}"))(_[0-9]+)?$") ;;
   *) echo "usage: sanitize.sh address|thread [build]" >&2; exit 2 ;;

@@ -12,12 +12,13 @@ class Clock {
   virtual Time now() const = 0;
 };
 
-// The machine's monotonic clock.
+// The machine's monotonic clock. Not destroyed at the end of the process: the engine's thread of a
+// hung device may read it then.
 inline const Clock& steady_clock() {
   struct Steady : Clock {
     Time now() const override { return nereid::now(); }
   };
-  static const Steady clock;
+  static const Steady& clock = *new Steady;
   return clock;
 }
 

@@ -50,11 +50,11 @@ class InstanceGroupTest : public testing::Test {
     const std::lock_guard lock(mutex_);
     return *fakes_[i].runner;
   }
-  // Steps in flight end with the device's failure.
+  // Steps in flight end with the device's failure. The instance may be gone as soon as it has
+  // failed.
   void fail(size_t i) {
     const std::lock_guard lock(mutex_);
     fakes_[i].device->health().fail(unavailable("rank 0 is gone"));
-    fakes_[i].runner->hold(false);
   }
   int64_t open_requests(size_t i) { return group_->instances().at(i).num_requests; }
 

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -44,10 +45,14 @@ constexpr int kStart = 10;  // limits of silence until the first sign of life: p
 // A device of another process.
 class RemoteDevice final : public Device {
  public:
-  void set(DeviceInfo info) { info_ = std::move(info); }
+  // Once; other threads may call info() meanwhile.
+  void set(DeviceInfo info) {
+    known_ = std::make_unique<const DeviceInfo>(std::move(info));
+    info_ = known_.get();
+  }
 
-  const DeviceInfo& info() const override { return info_; }
-  size_t free_bytes() const override { return info_.free_bytes; }
+  const DeviceInfo& info() const override { return *info_; }
+  size_t free_bytes() const override { return info().free_bytes; }
   StatusOr<Buffer> allocate(size_t) override { return refusal(); }
   StatusOr<Buffer> allocate_host(size_t) override { return refusal(); }
   StatusOr<Buffer> upload(const void*, size_t) override { return refusal(); }
@@ -56,7 +61,9 @@ class RemoteDevice final : public Device {
  private:
   static Status refusal() { return unsupported("the device belongs to another process"); }
 
-  DeviceInfo info_;
+  const DeviceInfo unknown_;
+  std::unique_ptr<const DeviceInfo> known_;
+  std::atomic<const DeviceInfo*> info_ = &unknown_;
 };
 
 // Both ends of a socket between two processes.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
@@ -30,7 +31,8 @@ class FakeRunner : public exec::Runner {
 
   FakeRunner(Device& device, const kernels::Registry& registry, const exec::RunnerLimits& limits,
              int32_t vocab_size)
-      : limits_(limits),
+      : health_(device.health()),
+        limits_(limits),
         vocab_size_(vocab_size),
         groups_({{.window = limits.window, .sink = limits.sink}}),
         cells_(static_cast<size_t>(limits.num_blocks[0] + limits.num_host_blocks[0]) *
@@ -194,9 +196,11 @@ class FakeRunner : public exec::Runner {
     return num_logits;
   }
 
+  // Nothing is held on a device that has failed.
   void wait_while(const bool& held) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !held; });
+    const auto goes_on = [&] { return !held || health_.state() == Health::State::kFailed; };
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(1), goes_on)) continue;
   }
 
   // Runs after the step of the message and its copies.
@@ -250,6 +254,7 @@ class FakeRunner : public exec::Runner {
     if (nan) logits[0] = NAN;
   }
 
+  const Health& health_;
   const exec::RunnerLimits limits_;
   const int32_t vocab_size_;
   const std::vector<exec::CacheGroup> groups_;
