@@ -50,8 +50,7 @@ class InstanceGroupTest : public testing::Test {
     const std::lock_guard lock(mutex_);
     return *fakes_[i].runner;
   }
-  // Steps in flight end with the device's failure. The instance may be gone as soon as it has
-  // failed.
+  // Steps in flight end with the failure, and the instance may be gone then.
   void fail(size_t i) {
     const std::lock_guard lock(mutex_);
     fakes_[i].device->health().fail(unavailable("rank 0 is gone"));
