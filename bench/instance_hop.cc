@@ -1,5 +1,5 @@
-// What instances and orchestrator mode cost: choosing an instance, and the way to a process of a
-// rank and back.
+// Cost of instances and orchestrator mode: choosing an instance, and messages to a rank's process
+// and back.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -82,7 +82,7 @@ Status run(const Options& o) {
 }  // namespace nereid::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("What instances and orchestrator mode cost");
+  CLI::App app("Cost of instances and orchestrator mode");
   nereid::bench::Options o;
   app.add_option("--model", o.model, "model");
   app.add_option("--tokens", o.tokens, "of each answer")->check(CLI::Range(2, 1000));

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What each task of tensorrt_llm_triton.sub runs.
+# Command of each task of tensorrt_llm_triton.sub.
 TRITONSERVER=${TRITONSERVER:-build/release/bin/tritonserver}
 MODEL_REPO=${MODEL_REPO:?the model repository}
 

@@ -55,7 +55,7 @@ class Executor {
   virtual absl::StatusOr<std::vector<RequestId>> enqueue_requests(
       std::vector<Request> requests) = 0;
 
-  // The same with a callback for all of them.
+  // Enqueues several requests as above, with one callback for the responses of all.
   virtual absl::StatusOr<std::vector<RequestId>> enqueue_requests(std::vector<Request> requests,
                                                                   ResponseCallback callback) = 0;
 

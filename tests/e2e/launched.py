@@ -319,7 +319,7 @@ class Clients:
         self.pool.shutdown()
 
 
-# Who gets which signal, and what follows: "stop": all end in order; "end": all end; "go on": nothing happens.
+# Outcome by process and signal: "stop": all end in order; "end": all end; "go on": nothing happens.
 KILLS = {("leader", "TERM"): "stop", ("worker", "TERM"): "stop", ("mpirun", "TERM"): "end", ("shell", "TERM"): "go on",
          ("leader", "KILL"): "end", ("worker", "KILL"): "end", ("mpirun", "KILL"): "end", ("shell", "KILL"): "go on",
          ("leader", "STOP"): "end", ("worker", "STOP"): "end", ("mpirun", "STOP"): "go on", ("shell", "STOP"): "go on"}

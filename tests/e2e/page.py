@@ -251,7 +251,7 @@ def check_conversations(page):
     page.new_chat()
     page.send("Hello")
     assert len(page.texts()) == 2 and browser.run("return document.querySelectorAll('#chat-list li').length") == 2
-    # What another tab adds is there, and stays.
+    # A conversation of another tab is listed, and is not overwritten.
     first, second = browser.do("/window", method="GET"), browser.do("/window/new", {"type": "tab"})["handle"]
     browser.do("/window", {"handle": second})
     page.open()

@@ -1,7 +1,7 @@
 
 // Answers of /v1/chat/completions, whole or as a stream.
 
-// What an answer is; `tokens` have their text, log-probability and alternatives.
+// One answer of the model; `tokens` have their text, log-probability and alternatives.
 function newAnswer(model) {
   return { model, content: "", reasoning: "", calls: [], tokens: [], finish: "", error: "", stats: "" };
 }
@@ -26,7 +26,7 @@ function addChoice(answer, choice) {
 
 const seconds = (ms) => `${(ms / 1000).toFixed(ms < 10000 ? 2 : 1)} s`;
 
-// Of a request for `num` answers, whose tokens the server counts together.
+// Answers of one request for `num` of them; the server counts their tokens together.
 function statsText(usage, times, num) {
   if (!usage) return "";
   const cached = usage.prompt_tokens_details?.cached_tokens;

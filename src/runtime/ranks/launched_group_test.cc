@@ -155,13 +155,22 @@ TEST(LaunchedGroup, ASuspendedProcess0IsKilled) {
   if (leader == 0) {
     ExchangeRanks ranks;
     if (!ranks.open(launched_options({1})).ok()) std::_Exit(1);
-    // Beats are sent by then.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    ::raise(SIGSTOP);
-    std::_Exit(0);
+    while (true) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ::raise(SIGSTOP);
+    }
   }
+  // The silence of a leader counts from its first sign of life on: one that is suspended before
+  // goes on after 3 s, up to 20 times.
   int status = 0;
-  ASSERT_EQ(::waitpid(leader, &status, 0), leader);
+  pid_t ended = 0;
+  for (int look = 1; ended == 0 && look <= 20 * 60; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ended = ::waitpid(leader, &status, WNOHANG);
+    if (ended == 0 && look % 60 == 0) ::kill(leader, SIGCONT);
+  }
+  if (ended == 0) ::kill(leader, SIGKILL);
+  ASSERT_EQ(ended, leader);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 

@@ -83,7 +83,7 @@ std::string gpu_text(const MetricsConfig& config) {
   return text_of(metrics);
 }
 
-// Such as nv_gpu_utilization{gpu_uuid="GPU-..."} 0.25.
+// Line of a metric: nv_gpu_utilization{gpu_uuid="GPU-..."} 0.25.
 std::string series(const std::string& name, const std::string& uuid, const char* value = "") {
   return name + "{gpu_uuid=\"" + uuid + "\"} " + value;
 }
