@@ -16,17 +16,29 @@
 
 namespace nereid::front {
 
-// Work waits until run() is called.
+// Work waits until run() is called. Work holds its call, and a call holds the mailbox: work posted
+// after close() is destroyed.
 class ManualMailbox final : public Mailbox {
  public:
   void post(Work work) override {
+    Work dropped;  // destroyed outside of the lock
     std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
+    if (is_closed_) {
+      dropped = std::move(work);
+    } else {
+      work_.push_back(std::move(work));
+    }
   }
   void run() {
     for (auto work = take(); !work.empty(); work = take()) {
       for (Work& w : work) w();
     }
+  }
+  void close() {
+    std::vector<Work> dropped;
+    std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    dropped.swap(work_);
   }
 
  private:
@@ -37,6 +49,7 @@ class ManualMailbox final : public Mailbox {
 
   std::mutex mutex_;
   std::vector<Work> work_;
+  bool is_closed_ = false;
 };
 
 struct ClientReply {
@@ -73,6 +86,7 @@ class TestClient {
   ~TestClient() {
     server.reset();
     mailbox->run();
+    mailbox->close();
     nghttp2_session_del(h2);
   }
   TestClient(const TestClient&) = delete;
