@@ -51,7 +51,7 @@ class Bench {
   void run(const std::string& shape, double bytes, double flops,
            const std::function<Op(int)>& args) {
     for (const Kernel<Op>& kernel : opened_.registry.table<Op>()) {
-      const std::string name = fmt::format("{:<12}{:<12} {}", Op::kName, kernel.name, shape);
+      const std::string name = fmt::format("{:<11} {:<12} {}", Op::kName, kernel.name, shape);
       if (kernel.name == "ref" || name.find(filter_) == std::string::npos) continue;
       if (!kernel.can(args(0), opened_.device->info())) continue;
       const double time = median_seconds([&](Stream& s, int i) { return kernel.run(args(i), s); });
@@ -257,9 +257,15 @@ void bench_rows(Bench& bench, const Model& m, int64_t tokens) {
   });
 }
 
-// `sequences` sequences of `context` positions, each with `count` new tokens at the end.
+// Kinds of attention: a decoder's; an encoder's, without and with a relative position bias; cross.
+enum class Kind : uint8_t { kCausal, kBidirectional, kBias, kCross };
+constexpr const char* kKindNames[] = {"", " bidirectional", " bidirectional bias", " cross"};
+constexpr int32_t kBiasWidth = 255;
+
+// `sequences` sequences of `context` positions, each with `count` new tokens at the end; cross
+// attention: `context` positions of an encoder.
 void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t context,
-                     int32_t count, DType kv = DType::kBF16) {
+                     int32_t count, DType kv = DType::kBF16, Kind kind = Kind::kCausal) {
   const int32_t blocks = (context + kBlock - 1) / kBlock;
   const int64_t tokens = int64_t{sequences} * count;
   std::vector<int32_t> positions, row_of_token, row_begin = {0}, table;
@@ -287,36 +293,56 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
   const Buffer angles = bench.memory(static_cast<size_t>(context) * m.head_dim * 4, kOne);
   const KeyLayout keys = key_layout(bench.device(), m.head_dim, kBlock);
   double pairs = 0;  // query-key pairs
-  for (int32_t p : positions) pairs += p + 1;
+  for (int32_t p : positions) pairs += kind == Kind::kCausal ? p + 1 : context;
+  const Buffer bias = bench.memory(static_cast<size_t>(m.heads) * kBiasWidth * 4, kOne);
+  const Buffer lengths = bench.upload(std::vector(static_cast<size_t>(sequences), context));
   const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) *
                        (m.latent > 0 ? 1 : 2) * static_cast<double>(size_of(kv));
   const double flops = pairs * m.heads * (m.head_dim + heads.value_dim()) * 2;
-  bench.run<Attention>(fmt::format("{} {} sequences={} context={} new={}", m.name, name_of(kv),
-                                   sequences, context, count),
-                       bytes, flops, [&](int) {
-                         Attention a;
-                         a.heads = heads;
-                         a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, heads.width());
-                         a.cache = {.keys = k.data(),
-                                    .values = v.data(),
-                                    .key_scales = static_cast<float*>(k_scales.data()),
-                                    .value_scales = static_cast<float*>(v_scales.data()),
-                                    .block_stride = line * kBlock,
-                                    .scale_stride = int64_t{m.kv_heads} * kBlock,
-                                    .block_tokens = kBlock,
-                                    .type = kv,
-                                    .layout = keys};
-                         a.scale = 0.125f;
-                         a.angles = {static_cast<const float*>(angles.data()), m.head_dim};
-                         a.step.positions = static_cast<const int32_t*>(d_positions.data());
-                         a.step.num_rows = sequences;
-                         a.step.row_begin = static_cast<const int32_t*>(d_begin.data());
-                         a.step.row_of_token = static_cast<const int32_t*>(d_rows.data());
-                         a.step.block_table = static_cast<const int32_t*>(d_table.data());
-                         a.step.max_blocks = blocks;
-                         a.out = View::matrix(out.data(), DType::kBF16, tokens, out_width);
-                         return a;
-                       });
+  const std::string shape =
+      fmt::format("{} {} sequences={} context={} new={}{}", m.name, name_of(kv), sequences, context,
+                  count, kKindNames[static_cast<size_t>(kind)]);
+  const CacheView cache = {.keys = k.data(),
+                           .values = v.data(),
+                           .key_scales = static_cast<float*>(k_scales.data()),
+                           .value_scales = static_cast<float*>(v_scales.data()),
+                           .block_stride = line * kBlock,
+                           .scale_stride = int64_t{m.kv_heads} * kBlock,
+                           .block_tokens = kBlock,
+                           .type = kv,
+                           .layout = keys};
+  constexpr float kScale = 0.125f;
+  const View result = View::matrix(out.data(), DType::kBF16, tokens, out_width);
+  BatchView step;
+  step.num_rows = sequences;
+  step.row_begin = static_cast<const int32_t*>(d_begin.data());
+  step.row_of_token = static_cast<const int32_t*>(d_rows.data());
+  if (kind == Kind::kCross) {
+    step.cross_lengths = static_cast<const int32_t*>(lengths.data());
+    step.cross_table = static_cast<const int32_t*>(d_table.data());
+    step.max_cross_blocks = blocks;
+    return bench.run<CrossAttention>(shape, bytes, flops, [&](int) {
+      const View q = View::matrix(qkv.data(), DType::kF32, tokens, out_width);
+      return CrossAttention{
+          .q = q, .heads = heads, .cache = cache, .scale = kScale, .out = result, .step = step};
+    });
+  }
+  step.positions = static_cast<const int32_t*>(d_positions.data());
+  step.block_table = static_cast<const int32_t*>(d_table.data());
+  step.max_blocks = blocks;
+  bench.run<Attention>(shape, bytes, flops, [&](int) {
+    Attention a = {.heads = heads, .cache = cache, .scale = kScale, .out = result, .step = step};
+    a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, heads.width());
+    a.bidirectional = kind != Kind::kCausal;
+    if (kind == Kind::kBias) {
+      a.bias = {bias.data(), WeightLayout::kRowMajor, 1, int64_t{m.heads} * kBiasWidth};
+      a.bias.format = kFloat32;
+      a.bias_first = -kBiasWidth / 2;
+      a.bias_width = kBiasWidth;
+    }
+    a.angles = {static_cast<const float*>(angles.data()), m.head_dim};
+    return a;
+  });
 }
 
 // `history`: tokens of each row before the drawn one.
@@ -373,6 +399,9 @@ void bench_model(Bench& bench, const Model& m) {
     bench_attention(bench, m, 8, 512, 1, kv);
     bench_attention(bench, m, 1, 16384, 1, kv);
     bench_attention(bench, m, 1, 512, 512, kv);
+    for (const Kind kind : {Kind::kBidirectional, Kind::kBias})
+      bench_attention(bench, m, 1, 512, 512, kv, kind);
+    bench_attention(bench, m, 8, 512, 1, kv, Kind::kCross);
   }
   for (const int64_t rows : {1, 32}) {
     constexpr int32_t kHistory = 2048;

@@ -27,6 +27,13 @@ using ResponseCallback = std::function<void(Response)>;
 // How long a call may wait; unset: without limit.
 using Timeout = std::optional<std::chrono::milliseconds>;
 
+// The encoder of an encoder-decoder model.
+struct EncoderFacts {
+  int32_t max_length = 0;         // positions of an input; 0: the model has no encoder
+  int32_t feature_width = 0;      // numbers of an audio frame; 0: inputs are token ids
+  TokenId decoder_start_id = -1;  // first token of the decoder's prompt; -1: the model names none
+};
+
 // All calls may come from any thread. Statuses have the codes of absl::StatusCode; their messages
 // name the field at fault, its value and what is allowed.
 class Executor {
@@ -123,6 +130,7 @@ class Executor {
   virtual int32_t embedding_width() const = 0;  // numbers in the embedding of a token
   virtual int32_t num_labels() const = 0;   // size of a Pooling::kScore result; 0: no score head
   virtual int32_t hidden_size() const = 0;  // size of an embedding; 0: the model has none
+  virtual EncoderFacts encoder() const { return {}; }
   virtual int32_t max_sequence_length() const = 0;  // prompt + output tokens
   virtual std::vector<TokenId> default_end_ids()
       const = 0;  // from generation_config.json, then config.json

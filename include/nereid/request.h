@@ -153,12 +153,23 @@ struct LookaheadConfig {
   int32_t verification_set_size = 4;  // >= 0; n-grams tested in a step
 };
 
+// Input of the encoder of an encoder-decoder model: token ids, or audio features
+// (EncoderFacts::feature_width). Equal inputs are encoded once (KvCacheConfig::cross_fraction).
+struct EncoderInput {
+  std::vector<TokenId> token_ids;  // 1 to EncoderFacts::max_length, each in [0, vocab)
+  // [frames, feature_width], finite; two frames give a position, so their number is even, at most
+  // 2 * max_length.
+  std::vector<float> features;
+};
+
 struct Request {
-  // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
+  // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table. The decoder's prompt
+  // of an encoder-decoder model begins with EncoderFacts::decoder_start_id.
   std::vector<TokenId> input_token_ids;
   std::optional<PromptTable> prompt_table;
-  int32_t max_tokens = 0;  // new tokens, > 0; 0 with output.pooling
-  bool streaming = false;  // one Response per step that produced tokens
+  std::optional<EncoderInput> encoder_input;  // required by encoder-decoder models, else refused
+  int32_t max_tokens = 0;                     // new tokens, > 0; 0 with output.pooling
+  bool streaming = false;                     // one Response per step that produced tokens
   SamplingConfig sampling;
   OutputConfig output;
   std::vector<TokenId> end_ids;  // each of these ends the sequence; not part of the output

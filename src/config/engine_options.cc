@@ -228,6 +228,15 @@ void add_limits(Options& options, ExecutorConfig& c) {
         .flag = "--max-seq-len,--max-model-len",
         .parameter = "max_seq_len",
         .zero_is_default = true},
+       {.name = "max_encoder_input_len",
+        .field = field(c.max_encoder_input_len),
+        .help =
+            "positions of an encoder's input, of encoder-decoder models, at most what the model "
+            "allows; 0 = that, at most 4096",
+        .range = {0, kMaxTokens},
+        .flag = "--max-encoder-input-len",
+        .parameter = "max_encoder_input_len",
+        .zero_is_default = true},
        {.name = "max_beam_width",
         .field = field(c.max_beam_width),
         .help = "widest beam search that a request may ask for; 0 = what the engine was built "
@@ -323,6 +332,15 @@ void add_kv_cache(Options& options, ExecutorConfig& c) {
         .flag = "--kv-cache-fraction",
         .parameter = "kv_cache_free_gpu_mem_fraction",
         .default_text = "by `memory_bytes`",
+        .zero_is_default = true},
+       {.name = "kv_cache.cross_fraction",
+        .field = field(kv.cross_fraction),
+        .help = "share of the KV cache's memory for cross attention, of encoder-decoder models, "
+                "above 0 and below 1",
+        .range = {0, 1, true},
+        .flag = "--cross-kv-cache-fraction",
+        .parameter = "cross_kv_cache_fraction",
+        .default_text = "what a full batch of the longest inputs needs, at most 0.5",
         .zero_is_default = true},
        {.name = "kv_cache.type",
         .field = field(kv.type),

@@ -46,7 +46,7 @@ Status read_weight_formats(std::string_view weights, std::string_view head,
 StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
                                  const CompileOptions& options) {
-  ASSIGN_OR_RETURN(models::Model model, models::read_model(model_dir));
+  ASSIGN_OR_RETURN(models::Model model, models::read_model(model_dir, options.half));
   int32_t& max_positions = model.graph.model.max_positions;
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
   const int32_t context = options.context > 0 ? options.context : max_positions;

@@ -26,6 +26,7 @@ struct CompileOptions {
   bool adapters = false;                         // products support adapters
   std::vector<int32_t> hidden_layers;            // see graph::PassContext
   io::Mapping mapping;                           // whose rank to compile
+  models::Half half = models::Half::kDecoder;    // of an encoder-decoder model
 };
 
 // Parses weight formats of products and head: "auto": unchanged, "bf16", "int8": kInt8PerRow,

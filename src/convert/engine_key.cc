@@ -35,6 +35,11 @@ void add_sources(ContentKey& key, const graph::Graph& graph) {
            {part.size, part.first, part.total, part.first_col, part.total_cols, part.step,
             part.stacked, part.index, part.cols, part.pairs})
         key.add("slice", static_cast<uint64_t>(number));
+      if (part.sinusoids != graph::Sinusoids::kNone)
+        key.add("sinusoids", static_cast<uint64_t>(part.sinusoids));
+      if (part.col_step != 1) key.add("col_step", static_cast<uint64_t>(part.col_step));
+      for (const int32_t element : part.elements)
+        key.add("element", static_cast<uint64_t>(element));
       key.add("transposed", part.transposed);
       key.add("unit_rows", part.unit_rows);
     }

@@ -83,11 +83,13 @@ class Interpreter {
   }
   template <class Op>
   kernels::CacheView cache(int32_t layer, const Op& op) const {
+    int32_t window = 0;
+    if constexpr (requires { op.window; }) window = op.window;
     return {.keys = k_cache_[layer].data(),
             .values = v_cache_[layer].data(),
             .block_stride = int64_t{op.heads.num_kv} * kBlockTokens * op.heads.dim,
             .block_tokens = kBlockTokens,
-            .window = op.window};
+            .window = window};
   }
 
  private:

@@ -69,6 +69,26 @@ void decode(const io::Encoding& encoding, int64_t row, int64_t col, int64_t row_
   }
 }
 
+// Elements [first, first + out.size()) of WeightPart::elements.
+template <class T>
+Status read_elements(const io::Checkpoint::Entry& entry, const graph::WeightPart& part,
+                     int64_t first, std::span<T> out) {
+  const io::StoredTensor& tensor = *entry.tensor;
+  const auto needed = static_cast<size_t>(part.total * part.total_cols);
+  if (tensor.encoding || !tensor.type ||
+      tensor.data.size() / nereid::size_of(*tensor.type) < needed)
+    return invalid_argument("{}: tensor '{}' is no plain tensor of {} numbers",
+                            entry.file->path().string(), part.tensor, needed);
+  for (size_t i = 0; i < out.size(); ++i) {
+    convert(tensor, part.elements[static_cast<size_t>(first) + i], 1, out.subspan(i, 1));
+    if (!is_finite(out[i]))
+      return invalid_argument("{}: tensor '{}': element {} is not a finite number",
+                              entry.file->path().string(), part.tensor,
+                              part.elements[static_cast<size_t>(first) + i]);
+  }
+  return ok();
+}
+
 // Elements of one part in stored form, see WeightSource::read().
 template <class T>
 Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight,
@@ -81,28 +101,31 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
   const int64_t cols = weight.is_vector ? 1 : part.tensor_cols(weight.k);
   const int64_t begin = part.index * part.tensor_rows() * cols;
   const io::Encoding* encoding = tensor.encoding.get();
+  if (!part.elements.empty()) return read_elements(*entry, part, first, out);
   if (!encoding &&
       tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
     return internal_error("tensor '{}' is too small", part.tensor);
   // Index of the weight's element (row, column) in the tensor.
   const int64_t row_step = part.transposed ? 1 : cols;
-  const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
-  const bool whole_rows =
-      !encoding && cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
+  const int64_t col_step = (part.transposed ? part.tensor_rows() : 1) * part.col_step;
+  const bool whole_rows = !encoding && cols == k && !part.transposed && part.pairs == 0 &&
+                          part.step == 1 && part.col_step == 1;
   // Rows of a transposed tensor are the weight's columns.
   const bool rows_are_columns = part.transposed != tensor.transposed;
   const int64_t rows_in_front = part.index * (rows_are_columns ? cols : part.tensor_rows());
   for (size_t done = 0; done < out.size();) {
     const int64_t element = first + static_cast<int64_t>(done);
-    const int64_t row = part.tensor_row(element / k), col = part.first_col + element % k;
+    const int64_t row = part.tensor_row(element / k);
+    const int64_t col = part.first_col + element % k * part.col_step;
     const size_t rest = out.size() - done;
     const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
     if (!encoding)
-      convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
+      convert(tensor, begin + row * row_step + col * (part.transposed ? part.tensor_rows() : 1),
+              col_step, out.subspan(done, count));
     else if (rows_are_columns)
-      decode(*encoding, rows_in_front + col, row, 1, 0, out.subspan(done, count));
+      decode(*encoding, rows_in_front + col, row, part.col_step, 0, out.subspan(done, count));
     else
-      decode(*encoding, rows_in_front + row, col, 0, 1, out.subspan(done, count));
+      decode(*encoding, rows_in_front + row, col, 0, part.col_step, out.subspan(done, count));
     done += count;
   }
   const auto bad = std::find_if_not(out.begin(), out.end(), [](T x) { return is_finite(x); });
@@ -111,10 +134,28 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
                           entry->file->path().string(), part.tensor, first + (bad - out.begin()));
 }
 
-// Elements of one part as the weight requires them: unit_rows, added.
+// Elements [first, first + out.size()) of a table of positions of `width` columns.
+template <class T>
+void make_sinusoids(const graph::WeightPart& part, int64_t width, int64_t first, std::span<T> out) {
+  const int64_t half = width / 2;
+  const bool spans = part.sinusoids == graph::Sinusoids::kSpanned;
+  const double period = static_cast<double>(spans ? half - 1 : half);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t element = first + static_cast<int64_t>(i), col = element % width;
+    const double rate = std::pow(10000.0, -static_cast<double>(col % half) / period);
+    const double angle = static_cast<double>(part.first + element / width) * rate;
+    store(static_cast<float>(col < half ? std::sin(angle) : std::cos(angle)), out[i]);
+  }
+}
+
+// Elements of one part as the weight requires them: unit_rows, added, sinusoids.
 template <class T>
 Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
                  const graph::WeightPart& part, int64_t first, std::span<T> out) {
+  if (part.sinusoids != graph::Sinusoids::kNone) {
+    make_sinusoids(part, weight.k, first, out);
+    return ok();
+  }
   if (part.added != 0) {
     std::vector<float> exact(out.size());
     RETURN_IF_ERROR(read_stored(checkpoint, weight, part, first, std::span(exact)));

@@ -94,7 +94,10 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .max_blocks = step.max_blocks,
           .num_embeddings = step.embeddings ? step.num_embeddings : 0,
           .after = step.after,
-          .cells = step.cells};
+          .cells = step.cells,
+          .cross_lengths = step.cross_lengths,
+          .cross_table = step.cross_table,
+          .max_cross_blocks = step.max_cross_blocks};
 }
 
 }  // namespace
@@ -184,7 +187,7 @@ class BoundPlan::Binder {
   }
   template <class Op>
   kernels::CacheView cache(int32_t layer, const Op&) const {
-    return memory_.kv_cache->view(layer);
+    return (io::kIsCross<Op> ? memory_.cross_cache : memory_.kv_cache)->view(layer);
   }
 
  private:
@@ -204,7 +207,8 @@ class BoundPlan::Binder {
         ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, call.kernel));
         auto& bound = add(op, *kernel, extent, index, calls);
         if constexpr (requires { ids.cache; })
-          bound.cache_group = memory_.kv_cache->group_of(ids.cache);
+          if constexpr (!io::kIsCross<std::remove_cvref_t<decltype(ids)>>)
+            bound.cache_group = memory_.kv_cache->group_of(ids.cache);
       }
       return ok();
     };
@@ -339,7 +343,12 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       op.step.adapters =
           bound.extent == io::RowCount::kTokens ? step.adapters : step.logit_adapters;
     }
-    if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
+    if constexpr (std::is_same_v<decltype(op), kernels::StoreKv>) {
+      op.step.block_table = step.cross_table;
+      op.step.max_blocks = step.max_cross_blocks;
+    } else if constexpr (requires { op.cache; }) {
+      op.step.block_table = step.block_table(bound.cache_group);
+    }
     if constexpr (kIsObserved<decltype(op)>)
       if (observer) {
         RETURN_IF_ERROR(stream.synchronize());

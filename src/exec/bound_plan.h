@@ -26,6 +26,7 @@ struct DeviceMemory {
   const std::byte* weights = nullptr;
   std::byte* arenas[io::kNumExtents] = {};
   const KvCache* kv_cache = nullptr;
+  const KvCache* cross_cache = nullptr;  // null: no call of cross attention
   const float* rope_table = nullptr;
   const int32_t* slot_tokens = nullptr;
   const AdapterPool* adapters = nullptr;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/round_up.h"
 #include "exec/memory.h"
@@ -45,11 +46,16 @@ Status check_copies(std::span<const BlockCopy> copies, size_t num_groups,
 
 StatusOr<KvCache> KvCache::create(const io::Plan& plan, const RunnerLimits& limits,
                                   Device& device) {
+  return create(cache_groups(plan, limits), plan.model.num_layers, limits, device);
+}
+
+StatusOr<KvCache> KvCache::create(std::vector<CacheGroup> groups, int32_t num_layers,
+                                  const RunnerLimits& limits, Device& device) {
   KvCache cache;
   cache.limits_ = limits;
   cache.kind_ = device.info().kind;
-  cache.groups_ = cache_groups(plan, limits);
-  cache.places_.resize(static_cast<size_t>(plan.model.num_layers));
+  cache.groups_ = std::move(groups);
+  cache.places_.resize(static_cast<size_t>(num_layers));
   for (size_t g = 0; g < cache.groups_.size(); ++g) {
     const CacheGroup& group = cache.groups_[g];
     for (size_t i = 0; i < group.layers.size(); ++i)

@@ -47,6 +47,9 @@ struct CellMove {
 class KvCache {
  public:
   static StatusOr<KvCache> create(const io::Plan& plan, const RunnerLimits& limits, Device& device);
+  // The same of given groups, whose layers are in [0, num_layers).
+  static StatusOr<KvCache> create(std::vector<CacheGroup> groups, int32_t num_layers,
+                                  const RunnerLimits& limits, Device& device);
 
   const std::vector<CacheGroup>& groups() const { return groups_; }
   int32_t group_of(int32_t layer) const { return places_[static_cast<size_t>(layer)].group; }

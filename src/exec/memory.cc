@@ -65,12 +65,20 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
     return invalid_argument("limit adapter_page_numbers: {} is not a multiple of {}",
                             limits.adapter_page_numbers, kAdapterAlignment);
   RETURN_IF_ERROR(check_range("depth", limits.depth, 1, kMaxDepth));
+  const bool has_encoder = plan.model.encoder_positions > 0;
+  RETURN_IF_ERROR(check_range("max_encoder_length", limits.max_encoder_length, has_encoder ? 1 : 0,
+                              plan.model.encoder_positions));
+  RETURN_IF_ERROR(check_range("max_encoder_tokens", limits.max_encoder_tokens,
+                              limits.max_encoder_length, has_encoder ? kMaxTokens : 0));
+  RETURN_IF_ERROR(
+      check_range("num_cross_blocks", limits.num_cross_blocks, 0, has_encoder ? kMaxBlocks : 0));
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   if (groups.size() > kMaxCacheGroups)
     return unsupported(
         "layers of {} kinds of KV cache (window, heads, width of a head); at most {}",
         groups.size(), kMaxCacheGroups);
-  double cache = 0;
+  double cache = static_cast<double>(limits.num_cross_blocks) *
+                 static_cast<double>(cross_block_bytes(plan, limits));
   for (size_t g = 0; g < groups.size(); ++g) {
     const int32_t device = limits.num_blocks[g], host = limits.num_host_blocks[g];
     RETURN_IF_ERROR(check_range("num_blocks", device, 0, kMaxBlocks));
@@ -115,6 +123,25 @@ std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& l
     return a.window != b.window && (a.window == 0 || (b.window > 0 && a.window > b.window));
   });
   return groups;
+}
+
+CacheGroup cross_group(const io::Plan& plan) {
+  CacheGroup group;
+  for (const io::Call& call : plan.calls)
+    if (const auto* cross = std::get_if<kernels::ids::CrossAttention>(&call.op)) {
+      group.num_kv_heads = cross->heads.num_kv;
+      group.head_dim = cross->heads.dim;
+      group.layers.push_back(cross->cache);
+    }
+  return group;
+}
+
+size_t cross_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
+  return KvLayout::of(cross_group(plan), limits).block;
+}
+
+int32_t cross_blocks_per_input(const RunnerLimits& limits) {
+  return (limits.max_encoder_length + limits.block_tokens - 1) / limits.block_tokens;
 }
 
 int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group) {
@@ -190,6 +217,10 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
     }
   };
   add_cache("KV cache", limits.num_blocks);
+  if (plan.model.encoder_positions > 0)
+    table.push_back(
+        {"KV cache of cross attention",
+         cross_block_bytes(plan, limits) * static_cast<size_t>(limits.num_cross_blocks)});
   table.push_back({"activations", arena_bytes(plan, limits, io::RowCount::kTokens) +
                                       arena_bytes(plan, limits, io::RowCount::kSampled)});
   if (const size_t fused = fused_bytes(plan, device); fused > 0)

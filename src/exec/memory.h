@@ -25,6 +25,13 @@ int32_t blocks_per_sequence(const RunnerLimits& limits);
 // without layers. `limits`: window and sink are used.
 std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& limits);
 
+// Cache group of a decoder's cross attention; no layers: it has none.
+CacheGroup cross_group(const io::Plan& plan);
+// Bytes of a block of that group.
+size_t cross_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
+// Blocks of the longest encoder input.
+int32_t cross_blocks_per_input(const RunnerLimits& limits);
+
 // Upper bound of a sequence's blocks in a group: with a sliding window those of the window, the
 // sinks and one step of max_tokens.
 int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group);

@@ -10,7 +10,8 @@ namespace nereid::exec {
 RecordedSteps::Entry* RecordedSteps::find(const StepData& step) {
   for (Entry& e : entries_)
     if (e.num_rows == step.num_rows && e.num_logits == step.num_logits &&
-        e.max_blocks == step.max_blocks && e.has_adapters == (step.adapters != nullptr))
+        e.max_blocks == step.max_blocks && e.max_cross_blocks == step.max_cross_blocks &&
+        e.has_adapters == (step.adapters != nullptr))
       return &e;
   return nullptr;
 }
@@ -23,6 +24,7 @@ RecordedSteps::Entry& RecordedSteps::add(const StepData& step) {
   entry.num_rows = step.num_rows;
   entry.num_logits = step.num_logits;
   entry.max_blocks = step.max_blocks;
+  entry.max_cross_blocks = step.max_cross_blocks;
   entry.has_adapters = step.adapters != nullptr;
   return entry;
 }

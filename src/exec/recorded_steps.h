@@ -26,7 +26,7 @@ class RecordedSteps {
 
  private:
   struct Entry {
-    int32_t num_rows = 0, num_logits = 0, max_blocks = 0;
+    int32_t num_rows = 0, num_logits = 0, max_blocks = 0, max_cross_blocks = 0;
     bool has_adapters = false;
     int64_t last_use = 0;
     std::unique_ptr<Recording> recording;  // null after the first step

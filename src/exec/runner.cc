@@ -13,6 +13,7 @@
 
 #include "exec/adapter_pool.h"
 #include "exec/bound_plan.h"
+#include "exec/encoder_pass.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "exec/profile.h"
@@ -82,8 +83,11 @@ class EngineRunner : public Runner {
   }
 
   Status load(Device& device, const kernels::Registry& registry,
-              const kernels::KernelChoices& forced, const kernels::AlgorithmChoices* choices) {
+              const kernels::KernelChoices& forced, const kernels::AlgorithmChoices* choices,
+              std::optional<io::EngineFile> encoder) {
     device_ = &device;
+    if (encoder.has_value() != (plan().model.encoder_positions > 0))
+      return invalid_argument("the model {} an encoder", encoder ? "does not have" : "needs");
     RETURN_IF_ERROR(exchange_.check(plan().mapping));
     if (!plan().mapping.is_single())
       rank_name_ = fmt::format("rank {} on {}", plan().mapping.rank, device.info().id());
@@ -97,6 +101,11 @@ class EngineRunner : public Runner {
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
     memory.kv_cache = &cache_;
+    if (encoder) {
+      ASSIGN_OR_RETURN(encoder_, EncoderPass::create(*std::move(encoder), limits_, device, registry,
+                                                     cross_cache_, exchange_, plan().mapping));
+      memory.cross_cache = &cross_cache_;
+    }
     memory.rope_table = static_cast<const float*>(rope_table_.data());
     memory.slot_tokens = slot_tokens();
     memory.adapters = &adapters_;
@@ -132,12 +141,14 @@ class EngineRunner : public Runner {
     RETURN_IF_ERROR(check_onboards(step.onboards));
     staging.step = {};
     const bool needs_no_rows = !step.copies.empty() || !step.onboards.empty() ||
-                               !step.adapter_loads.empty() || !step.adapter_moves.empty();
+                               !step.adapter_loads.empty() || !step.adapter_moves.empty() ||
+                               !step.encoder_inputs.empty();
     if (!step.rows.empty() || !needs_no_rows) {
       ASSIGN_OR_RETURN(staging.step, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
                                                     staging.step_data.bytes()));
     }
     RETURN_IF_ERROR(check_inputs(step, staging.step));
+    if (encoder_) RETURN_IF_ERROR(encoder_->stage(step, index));
     RETURN_IF_ERROR(adapters_.check(step));
     adapters_.stage(step, index);
     const Status embeddings = embeds() ? stage_embeddings(step.embeddings, staging) : ok();
@@ -236,7 +247,13 @@ class EngineRunner : public Runner {
     return {{plan().mapping.rank, device_->info().id(), num_steps_, exchange_.seconds()}};
   }
   std::vector<MemoryItem> memory() const override {
-    return memory_table(plan(), limits_, device_->info());
+    std::vector<MemoryItem> table = memory_table(plan(), limits_, device_->info());
+    if (!encoder_) return table;
+    const std::vector<MemoryItem> more = encoder_->memory();
+    const auto host = std::ranges::find_if(
+        table, [](const MemoryItem& item) { return item.what.starts_with("host "); });
+    table.insert(host, more.begin(), more.end());
+    return table;
   }
 
   void set_recording(bool on) override {
@@ -266,6 +283,13 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(fused_, device.allocate(bytes));
     }
     ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
+    if (plan().model.encoder_positions > 0) {
+      RunnerLimits cross = limits_;
+      cross.num_blocks = limits_.num_cross_blocks;
+      cross.num_host_blocks = 0;
+      ASSIGN_OR_RETURN(cross_cache_, KvCache::create({cross_group(plan())},
+                                                     plan().model.num_cross_layers, cross, device));
+    }
     ASSIGN_OR_RETURN(adapters_,
                      AdapterPool::create(plan().modules, limits_, device, plan().module_parts,
                                          !plan().mapping.is_single()));
@@ -292,6 +316,9 @@ class EngineRunner : public Runner {
   bool embeds() const { return plan().mapping.stage() == 0; }
 
   Status check_inputs(const StepMessageView& message, const StepData& step) const {
+    if (!encoder_ && (!message.encoder_inputs.empty() || !message.encoder_tokens.empty() ||
+                      !message.encoder_embeddings.empty() || !message.encoder_blocks.empty()))
+      return invalid_argument("encoder inputs of a model without encoder");
     if (exchange_.has_stages() &&
         std::ranges::find(message.tokens, kTokenOnDevice) != message.tokens.end())
       return invalid_argument(
@@ -449,6 +476,7 @@ class EngineRunner : public Runner {
   Status compute(int32_t index, Stream& stream) {
     const StepData& data = staging_[index].step;
     RETURN_IF_ERROR(adapters_.run(index, stream));
+    if (encoder_) RETURN_IF_ERROR(encoder_->run(index, stream));
     return data.num_rows > 0 ? run_plan(data, index, stream) : ok();
   }
 
@@ -474,9 +502,11 @@ class EngineRunner : public Runner {
     const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get(), observer_); };
     const bool records = recorded_ && !profile_ && !observer_;
     RETURN_IF_ERROR(records ? recorded_->run(step, stream, run) : run(stream));
-    if (!file_.is_lost()) return ok();
+    const io::EngineFile* file = &file_;
+    if (!file->is_lost() && encoder_) file = &encoder_->file();
+    if (!file->is_lost()) return ok();
     const Status lost =
-        data_loss("{} has become smaller while it was in use", file_.path().string());
+        data_loss("{} has become smaller while it was in use", file->path().string());
     device_->health().fail(lost);  // the mapped weights are gone
     return lost;
   }
@@ -486,7 +516,8 @@ class EngineRunner : public Runner {
   Device* device_ = nullptr;
   int32_t embedding_width_ = 0;
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
-  KvCache cache_;
+  KvCache cache_, cross_cache_;           // cross_cache_: of cross attention
+  std::unique_ptr<EncoderPass> encoder_;  // null: no cross attention
   AdapterPool adapters_;
   Buffer arenas_[io::kNumExtents], fused_;
   std::vector<Staging> staging_;          // [depth]
@@ -522,7 +553,8 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
                                               const kernels::KernelChoices& forced, RankComms comms,
-                                              const kernels::AlgorithmChoices* choices) {
+                                              const kernels::AlgorithmChoices* choices,
+                                              std::optional<io::EngineFile> encoder) {
   const std::string path = engine.path().string();
   const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
     RETURN_IF_ERROR(check_device(engine.plan(), device.info()));
@@ -530,8 +562,13 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
     for (size_t g = 0; g < cache_groups(engine.plan(), limits).size(); ++g)
       if (limits.num_blocks[g] < 1)
         return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks[g]);
+    if (engine.plan().model.encoder_positions > 0 &&
+        limits.num_cross_blocks < cross_blocks_per_input(limits))
+      return invalid_argument("limit num_cross_blocks: {}; an input of {} positions needs {}",
+                              limits.num_cross_blocks, limits.max_encoder_length,
+                              cross_blocks_per_input(limits));
     auto runner = std::make_unique<EngineRunner>(std::move(engine), limits, std::move(comms));
-    RETURN_IF_ERROR(runner->load(device, registry, forced, choices));
+    RETURN_IF_ERROR(runner->load(device, registry, forced, choices, std::move(encoder)));
     return runner;
   };
   auto runner = prepare();

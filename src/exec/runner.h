@@ -47,6 +47,10 @@ struct RunnerLimits {
   int32_t num_adapter_pages = 0;     // shared by all adapters
   int64_t adapter_page_numbers = 0;  // bf16 numbers per page, a multiple of kAdapterAlignment
   bool has_trees = false;            // rows may have draft trees, which some kernels do not support
+  // Encoder-decoder models; 0: no encoder.
+  int32_t max_encoder_length = 0;  // positions of an encoder's input
+  int32_t max_encoder_tokens = 0;  // per step, at least max_encoder_length
+  int32_t num_cross_blocks = 0;    // blocks of the keys and values of cross attention
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };
@@ -204,15 +208,14 @@ class Runner {
 // allocates the memory of steps. `device` and `registry` must outlive the runner. `forced` applies
 // to kernels chosen here: sampling. `comms`: of the rank whose part of a model the engine is
 // (io::Plan::mapping); all ranks get the same messages. `choices`: of the device's product library,
-// in place of the engine's; read before the return. DataLoss/NotFound: the file;
+// in place of the engine's; read before the return. `encoder`: of a decoder with cross attention.
+// DataLoss/NotFound: the file;
 // InvalidArgument: limits out of range (field, value, allowed), an engine for another device or
 // ISA, communicators of another rank; ResourceExhausted: memory.
-StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
-                                              const kernels::Registry& registry,
-                                              const RunnerLimits& limits,
-                                              const kernels::KernelChoices& forced = {},
-                                              RankComms comms = {},
-                                              const kernels::AlgorithmChoices* choices = nullptr);
+StatusOr<std::unique_ptr<Runner>> make_runner(
+    io::EngineFile engine, Device& device, const kernels::Registry& registry,
+    const RunnerLimits& limits, const kernels::KernelChoices& forced = {}, RankComms comms = {},
+    const kernels::AlgorithmChoices* choices = nullptr, std::optional<io::EngineFile> encoder = {});
 
 // The same for a path, opened with io::Verify::kAuto.
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,

@@ -21,7 +21,12 @@ struct RowParts {
   std::span<const int32_t> tokens;
   std::span<const int32_t> parents;  // draft tree
   std::span<const int32_t> blocks;   // [groups, blocks up to end()]
+  std::span<const int32_t> cross;    // blocks of the encoder's output
 };
+
+size_t num_cross_blocks(int32_t length, int32_t block_tokens) {
+  return length > 0 ? static_cast<size_t>(num_blocks_for(length, block_tokens)) : 0;
+}
 
 // Iterates over the rows of a message, whose counts may disagree.
 class RowReader {
@@ -31,6 +36,7 @@ class RowReader {
         tokens_(message.tokens),
         parents_(message.parents),
         blocks_(message.blocks),
+        cross_(message.cross_blocks),
         num_groups_(num_groups),
         block_tokens_(block_tokens) {}
 
@@ -56,8 +62,16 @@ class RowReader {
     if (num_parents > std::min<size_t>(parents_.size(), kMaxTreeDrafts))
       return invalid_argument("a tree of {} drafts; {} parents are left, at most {} are allowed",
                               num_parents, parents_.size(), kMaxTreeDrafts);
+    if (row.cross_length < 0 || row.cross_length > limits.max_encoder_length)
+      return invalid_argument("cross_length {} is not in [0, {}]", row.cross_length,
+                              limits.max_encoder_length);
+    const size_t num_cross = num_cross_blocks(row.cross_length, block_tokens_);
+    if (num_cross > cross_.size())
+      return invalid_argument("{} cross blocks are left for {} positions", cross_.size(),
+                              row.cross_length);
     RowParts parts{row, tokens_.first(num_tokens), parents_.first(num_parents),
-                   blocks_.first(num_blocks)};
+                   blocks_.first(num_blocks), cross_.first(num_cross)};
+    cross_ = cross_.subspan(num_cross);
     tokens_ = tokens_.subspan(num_tokens);
     parents_ = parents_.subspan(num_parents);
     blocks_ = blocks_.subspan(num_blocks);
@@ -67,6 +81,7 @@ class RowReader {
   // Fails unless all arrays are used up.
   Status finish() const {
     if (!parents_.empty()) return invalid_argument("{} parents belong to no row", parents_.size());
+    if (!cross_.empty()) return invalid_argument("{} cross blocks belong to no row", cross_.size());
     if (tokens_.empty() && blocks_.empty()) return ok();
     return invalid_argument("{} tokens and {} blocks belong to no row", tokens_.size(),
                             blocks_.size());
@@ -74,7 +89,7 @@ class RowReader {
 
  private:
   std::span<const StepRow> rows_;
-  std::span<const int32_t> tokens_, parents_, blocks_;
+  std::span<const int32_t> tokens_, parents_, blocks_, cross_;
   const size_t num_groups_;
   const int32_t block_tokens_;
 };
@@ -140,6 +155,9 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
     return invalid_argument("{} rows of logits to read of {}", row.num_read, row.num_logits);
+  for (const int32_t block : parts.cross)
+    if (block < 0 || block >= limits.num_cross_blocks)
+      return invalid_argument("cross block {} is not in [0, {})", block, limits.num_cross_blocks);
   const size_t per_group = groups.empty() ? 0 : parts.blocks.size() / groups.size();
   for (size_t g = 0; g < groups.size(); ++g)
     RETURN_IF_ERROR(check_blocks(parts.blocks.subspan(g * per_group, per_group), g, groups[g],
@@ -166,6 +184,8 @@ struct Arrays {
   int32_t* logit_adapters = nullptr;
   int32_t* after = nullptr;
   int32_t* cells = nullptr;
+  int32_t* cross_lengths = nullptr;
+  int32_t* cross_table = nullptr;
 };
 
 // Checks all rows; returns the counts of the step.
@@ -176,6 +196,7 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
   if (rows.empty() || rows.size() > static_cast<size_t>(limits.max_rows))
     return invalid_argument("a step of {} rows; 1 to {} are allowed", rows.size(), limits.max_rows);
   int64_t num_logits = 0;
+  int32_t longest_cross = 1;
   RowReader reader(message, groups.size(), limits.block_tokens);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto parts = reader.next(limits);
@@ -184,6 +205,7 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
     num_logits += rows[i].num_logits;
     step.max_length = std::max(step.max_length, static_cast<int32_t>(rows[i].end()));
     step.num_positions += rows[i].end();
+    longest_cross = std::max(longest_cross, rows[i].cross_length);
   }
   RETURN_IF_ERROR(reader.finish());
   const size_t num_tokens = message.tokens.size();
@@ -198,6 +220,9 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
   step.num_tokens = static_cast<int32_t>(num_tokens);
   step.max_blocks =
       table_width((step.max_length - 1) / limits.block_tokens + 1, blocks_per_sequence(limits));
+  if (limits.max_encoder_length > 0)
+    step.max_cross_blocks = table_width((longest_cross - 1) / limits.block_tokens + 1,
+                                        (limits.max_encoder_length - 1) / limits.block_tokens + 1);
   return step;
 }
 
@@ -222,6 +247,10 @@ Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* blo
   if (!message.parents.empty()) {
     a.after = take(num_tokens);
     a.cells = take(num_tokens);
+  }
+  if (step.max_cross_blocks > 0) {
+    a.cross_lengths = take(num_rows);
+    a.cross_table = take(num_rows * static_cast<size_t>(step.max_cross_blocks));
   }
   return a;
 }
@@ -256,6 +285,7 @@ void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits&
   int32_t token = 0, logit = 0;
   const int32_t* parents = message.parents.data();
   const int32_t* blocks = message.blocks.data();
+  const int32_t* cross = message.cross_blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = message.rows[r];
     a.row_begin[r] = token;
@@ -270,6 +300,14 @@ void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits&
       blocks += num_blocks;
       std::fill(table + num_blocks, table + step.max_blocks, 0);
     }
+    if (!a.cross_table) continue;
+    a.cross_lengths[r] = row.cross_length;
+    const auto num_cross =
+        static_cast<int32_t>(num_cross_blocks(row.cross_length, limits.block_tokens));
+    int32_t* const table = a.cross_table + int64_t{r} * step.max_cross_blocks;
+    std::copy_n(cross, num_cross, table);
+    std::fill(table + num_cross, table + step.max_cross_blocks, 0);
+    cross += num_cross;
   }
   a.row_begin[step.num_rows] = token;
 }
@@ -279,9 +317,11 @@ void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits&
 size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
   const size_t logits = limits.num_logits_rows();
+  const size_t cross_blocks = num_cross_blocks(limits.max_encoder_length, limits.block_tokens);
+  const size_t cross = cross_blocks > 0 ? padded(rows) + padded(rows * cross_blocks) : 0;
   const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
   return (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
-         adapters + padded(num_groups * rows * blocks_per_sequence(limits));
+         adapters + padded(num_groups * rows * blocks_per_sequence(limits)) + cross;
 }
 
 StatusOr<StepData> StepData::pack(const StepMessageView& message,
@@ -300,6 +340,8 @@ StatusOr<StepData> StepData::pack(const StepMessageView& message,
   step.logit_adapters = arrays.logit_adapters;
   step.after = arrays.after;
   step.cells = arrays.cells;
+  step.cross_lengths = arrays.cross_lengths;
+  step.cross_table = arrays.cross_table;
   return step;
 }
 
@@ -307,7 +349,8 @@ StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   StepData moved = *this;
   for (const int32_t** array :
        {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
-        &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells}) {
+        &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells,
+        &moved.cross_lengths, &moved.cross_table}) {
     if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);

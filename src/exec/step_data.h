@@ -32,6 +32,10 @@ struct StepData {
   const int32_t* adapters = nullptr;        // [num_tokens]
   const int32_t* logit_adapters = nullptr;  // [num_logits]
   const int32_t* block_tables = nullptr;    // [groups, num_rows, max_blocks], unused entries 0
+  // Cross attention; null: the model has none.
+  const int32_t* cross_lengths = nullptr;  // [num_rows]
+  const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks], unused entries 0
+  int32_t max_cross_blocks = 0;
   // Outside the block, set by the caller. Null: none.
   const BF16* embeddings = nullptr;
   size_t bytes = 0;  // used bytes of the block

@@ -35,6 +35,7 @@ struct StepRow {
   int32_t has_tree = 0;          // 1: draft tree, order in `parents`; 0: chain
   int32_t has_draft_logits = 0;  // 1: chain of drafts, each with its logits
   int32_t wants_likeliest = 0;   // 1: fills RowResult::likeliest
+  int32_t cross_length = 0;      // positions of the encoder's output that it attends to
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + position_offset; }
@@ -51,6 +52,12 @@ inline constexpr int32_t kNoParent = -1;
 struct BlockCopy {
   int32_t from = 0, to = 0;
   int32_t group = 0;
+};
+
+// Input of the encoder, whole. Its keys and values for cross attention are stored before the rows
+// of the step run.
+struct EncoderInput {
+  int32_t num_tokens = 0;
 };
 
 // Sampling parameters of a slot from this step on.
@@ -111,7 +118,13 @@ struct StepArrays {
   // Per row and cache group: the blocks of positions [0, end()). kNoBlock is allowed where no token
   // of the row attends (window, sink).
   Array<int32_t> blocks;
-  Array<BlockCopy> copies;  // run in order before the rows
+  // Per row: the cross attention's blocks of positions [0, cross_length).
+  Array<int32_t> cross_blocks;
+  Array<EncoderInput> encoder_inputs;
+  Array<int32_t> encoder_tokens;   // num_tokens per input: ids or kTokenExternal
+  Array<BF16> encoder_embeddings;  // one row per kTokenExternal
+  Array<int32_t> encoder_blocks;   // per input: cross attention's blocks of [0, num_tokens)
+  Array<BlockCopy> copies;         // run in order before the rows
   // Host-pool copies, run in order after all `copies` of this and earlier messages, beside all
   // other work; no message uses their device blocks before Runner::onboarded() has returned them.
   Array<BlockCopy> onboards;
@@ -127,13 +140,15 @@ struct StepArrays {
 
   // In message order.
   auto all() {
-    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
-                    loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, cross_blocks,
+                    encoder_inputs, encoder_tokens, encoder_embeddings, encoder_blocks, copies,
+                    onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
   }
   auto all() const {
-    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
-                    loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, cross_blocks,
+                    encoder_inputs, encoder_tokens, encoder_embeddings, encoder_blocks, copies,
+                    onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
   }
 };

@@ -97,13 +97,27 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
                         .cache = layer,
                         .window = window,
                         .chunked = kind.chunked,
+                        .bidirectional = kind.bidirectional,
                         .scale = scale,
                         .cap = kind.cap,
                         .alibi = kind.alibi,
                         .alibi_scale = kind.alibi_scale,
-                        .sinks = kind.sinks},
+                        .sinks = kind.sinks,
+                        .bias = kind.bias,
+                        .bias_first = kind.bias_first,
+                        .bias_width = kind.bias == kNone
+                                          ? 0
+                                          : static_cast<int32_t>(weight(kind.bias).k / h.num)},
               int64_t{h.num} * h.value_dim())
       .out;
+}
+
+ValueId Builder::cross_attention(std::string name, ValueId q, int32_t layer, float scale) {
+  return emit(name, CrossAttention{.q = q, .heads = heads(), .cache = layer, .scale = scale}).out;
+}
+
+void Builder::store_kv(ValueId kv, const Heads& heads, int32_t layer) {
+  graph_.nodes.push_back({StoreKv{.kv = kv, .heads = heads, .cache = layer}});
 }
 
 ValueId Builder::glu(std::string name, ValueId gate_up, kernels::Activation activation, float limit,

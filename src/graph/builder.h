@@ -18,6 +18,9 @@ struct AttentionKind {
   float cap = 0;
   float alibi = 0, alibi_scale = 1;
   WeightId sinks = kNone;
+  bool bidirectional = false;
+  WeightId bias = kNone;  // by distance from bias_first on
+  int32_t bias_first = 0;
 };
 
 class Builder {
@@ -62,6 +65,10 @@ class Builder {
   ValueId rope(std::string name, ValueId qkv, int32_t angles = 0, bool interleaved = false);
   ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window,
                     const AttentionKind& kind = {});
+  // Cross attention with queries q to layer `layer` of the encoder's keys and values.
+  ValueId cross_attention(std::string name, ValueId q, int32_t layer, float scale);
+  // Stores an encoder's keys and values for layer `layer`; `heads` are the decoder's.
+  void store_kv(ValueId kv, const Heads& heads, int32_t layer);
   ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation, float limit = 0,
               float up_offset = 0);
   ValueId add(std::string name, ValueId x, ValueId y);
@@ -70,7 +77,8 @@ class Builder {
   // Registers the input of the next layer.
   void add_residual(ValueId x) { graph_.residuals.push_back(x); }
 
-  // Returns the verified graph. `hidden`: input of the head, as an output of the plan.
+  // Returns the verified graph. `hidden`: input of the head, as an output of the plan. An encoder
+  // has no logits.
   StatusOr<Graph> finish(ValueId logits, ValueId hidden = kNone) &&;
 
  private:

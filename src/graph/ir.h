@@ -24,6 +24,14 @@ using io::kNone;
 // plan_memory sets stride, column and offset.
 using Value = io::Value;
 
+// A table of positions without a tensor: row p = [sin(p * r(i)) | cos(p * r(i))] for the columns i
+// of a half.
+enum class Sinusoids : uint8_t {
+  kNone,
+  kPowers,   // r(i) = 10000^(-2i / width)
+  kSpanned,  // r(i) = 10000^(-i / (width / 2 - 1))
+};
+
 // Slice of a checkpoint tensor in a weight: `size` rows of a matrix, or elements of a vector. Rows
 // and columns are those of the weight; a transposed tensor has them swapped. Parts with some of the
 // columns are listed left to right, with equal rows.
@@ -43,6 +51,11 @@ struct WeightPart {
   int64_t pairs = 0;
   bool unit_rows = false;  // rows are normalised to length 1
   float added = 0;         // constant added to each number
+  int64_t col_step = 1;    // stride of the part's columns in the tensor's
+  int64_t window = 0;      // a convolution's tensor [rows, channels, window], flattened; 0: none
+  Sinusoids sinusoids = Sinusoids::kNone;  // the part is made, of rows from `first` on
+  // A vector's elements by index in a tensor [total, total_cols]; empty: in order.
+  std::vector<int32_t> elements = {};
 
   int64_t width(int64_t k) const { return cols > 0 ? cols : k; }
   int64_t tensor_row(int64_t row) const {

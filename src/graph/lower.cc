@@ -30,8 +30,10 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
   plan.modules = graph.modules;
   plan.module_parts = graph.module_parts;
   plan.logits = graph.logits;
-  const bool are_sampled = std::ranges::all_of(
-      graph.hidden, [&](ValueId id) { return graph.values[id].extent == io::RowCount::kSampled; });
+  const bool are_sampled =
+      graph.model.is_encoder || std::ranges::all_of(graph.hidden, [&](ValueId id) {
+        return graph.values[id].extent == io::RowCount::kSampled;
+      });
   if (are_sampled) plan.hidden = graph.hidden;
   for (int i = 0; i < io::kNumExtents; ++i)
     plan.arena_bytes_per_row[i] = graph.arena_bytes_per_row[i];

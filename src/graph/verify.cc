@@ -37,7 +37,8 @@ class Verifier {
       NEREID_REQUIRE(used_[i], "weight '{}' is not used", graph_.weights[i].name);
     for (size_t i = 0; i < written_.size(); ++i)
       NEREID_REQUIRE(written_[i], "value '{}' is never written", graph_.values[i].name);
-    NEREID_REQUIRE(has_value(graph_.logits) || !graph_.mapping.is_last_stage(),
+    NEREID_REQUIRE(has_value(graph_.logits) || !graph_.mapping.is_last_stage() ||
+                       (graph_.model.is_encoder && !graph_.hidden.empty()),
                    "there are no logits");
     if (has_value(graph_.logits))
       RETURN_IF_ERROR(
@@ -68,11 +69,27 @@ class Verifier {
                      "weight '{}' has no place for '{}'", w.name, part.tensor);
       col = (col + width) % w.k;
       if (col == 0) size += rows;
+      if (part.sinusoids != Sinusoids::kNone) {
+        NEREID_REQUIRE(!w.is_vector && part.size == w.n && width == w.k && w.k % 2 == 0 &&
+                           part.first >= 0 && w.k > 2,
+                       "weight '{}' is no table of positions", w.name);
+        continue;
+      }
+      if (!part.elements.empty()) {
+        const int64_t end = part.total * part.total_cols;
+        NEREID_REQUIRE(
+            w.is_vector && std::ssize(part.elements) == part.size &&
+                std::ranges::all_of(part.elements, [&](int32_t e) { return e >= 0 && e < end; }),
+            "weight '{}' wants elements that '{}' does not have", w.name, part.tensor);
+        continue;
+      }
       NEREID_REQUIRE(
-          part.size > 0 && part.step > 0 && part.first >= 0 &&
+          part.size > 0 && part.step > 0 && part.first >= 0 && part.col_step > 0 &&
               part.first + (part.size - 1) * part.step < part.tensor_rows() && part.index >= 0 &&
               part.index < std::max<int64_t>(part.stacked, 1) && part.first_col >= 0 &&
-              (w.is_vector ? !part.transposed : part.first_col <= part.tensor_cols(w.k) - width),
+              (w.is_vector
+                   ? !part.transposed
+                   : part.first_col <= part.tensor_cols(w.k) - (width - 1) * part.col_step - 1),
           "weight '{}' wants what '{}' does not have", w.name, part.tensor);
     }
     NEREID_REQUIRE(size == w.experts * (w.is_vector ? w.k : w.n),

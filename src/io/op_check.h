@@ -51,7 +51,7 @@ class OpChecker {
       constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
       if constexpr (kRole != Role::kAttribute && kRole != Role::kStep) {
         if (!status.ok() || (id == kNone && field.optional)) return;
-        const auto [size, what] = table_of(kRole);
+        const auto [size, what] = table_of(kRole, kIsCross<Op>);
         if (id == kNone)
           status = invalid_argument("'{}' is missing", field.name);
         else if (id < 0 || static_cast<size_t>(id) >= size)
@@ -60,11 +60,12 @@ class OpChecker {
     });
     return status;
   }
-  std::pair<size_t, std::string_view> table_of(kernels::Role role) const {
+  std::pair<size_t, std::string_view> table_of(kernels::Role role, bool is_cross) const {
     using kernels::Role;
     if (role == Role::kMatrix || role == Role::kVector) return {weights_.size(), "weight"};
     if (role == Role::kAngles) return {model_.ropes.size(), "rotary table"};
-    if (role == Role::kCache) return {static_cast<size_t>(model_.num_layers), "layer"};
+    if (role == Role::kCache)
+      return {static_cast<size_t>(is_cross ? model_.num_cross_layers : model_.num_layers), "layer"};
     return {values_.size(), "value"};
   }
 

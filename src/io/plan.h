@@ -96,6 +96,12 @@ struct ModelFacts {
   int32_t pad_id = kNone;        // kNone: none
   std::vector<int32_t> end_ids;  // eos ids of generation_config.json, then of config.json
   DType kv_dtype = DType::kBF16;
+  // Encoder-decoder models are two plans: a decoder and its encoder.
+  int32_t num_cross_layers = 0;      // layers with cross attention; 0: no encoder
+  int32_t decoder_start_id = kNone;  // first token of a decoder's prompt; kNone: none
+  bool is_encoder = false;           // no logits: `hidden` is the output, a row for each token
+  int32_t encoder_positions = 0;     // a decoder's: maximum length of its encoder's input
+  bool reads_features = false;       // the encoder's input is numbers, not token ids
 };
 
 // A KV cache of a layer.
@@ -192,7 +198,8 @@ struct Plan {
   // Module parts of this rank's low_rank calls, with several ranks; calls index them.
   std::vector<ModulePart> module_parts;
   ValueId logits = kNone;  // f32 [sampled, vocab_size]; kNone: not the last stage
-  // bf16 [sampled, hidden_size] each: input of the head, then of selected layers; may be empty.
+  // bf16 [sampled, hidden_size] each: input of the head, then of selected layers; may be empty. An
+  // encoder has one of [tokens, hidden_size].
   std::vector<ValueId> hidden;
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by RowCount, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights
@@ -201,6 +208,12 @@ struct Plan {
                                                   // also the CPU
   kernels::AlgorithmChoices choices;              // of a GPU's product library
 };
+
+// Whether an op's cache layers are those of cross attention.
+template <class Op>
+inline constexpr bool kIsCross =
+    std::is_same_v<kernels::in_form<Op, kernels::Ids>, kernels::ids::CrossAttention> ||
+    std::is_same_v<kernels::in_form<Op, kernels::Ids>, kernels::ids::StoreKv>;
 
 // "embed", "norm", ...: kName of the op.
 std::string_view name_of(const Op& op);

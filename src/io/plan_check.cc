@@ -58,6 +58,15 @@ Status check_model(const ModelFacts& m) {
   for (const int32_t id : ids)
     NEREID_REQUIRE(id >= 0 && id < m.vocab_size,
                    "model: special token id {} is not in a vocabulary of {}", id, m.vocab_size);
+  NEREID_REQUIRE(m.num_cross_layers >= 0 && m.num_cross_layers <= 4096,
+                 "model.num_cross_layers: {} is not in [0, 4096]", m.num_cross_layers);
+  NEREID_REQUIRE(m.decoder_start_id >= kNone && m.decoder_start_id < m.vocab_size,
+                 "model.decoder_start_id: {} is not in a vocabulary of {}", m.decoder_start_id,
+                 m.vocab_size);
+  NEREID_REQUIRE(m.encoder_positions >= 0 && m.encoder_positions <= 1 << 26 &&
+                     (m.encoder_positions > 0) == (m.num_cross_layers > 0 && !m.is_encoder),
+                 "model.encoder_positions: {} with {} layers of cross attention",
+                 m.encoder_positions, m.num_cross_layers);
   NEREID_REQUIRE(m.kv_dtype == DType::kBF16 || kernels::has_kv_scales(m.kv_dtype),
                  "model.kv_dtype: {} is not bf16, i8 or f8e4m3", name_of(m.kv_dtype));
   return ok();
@@ -142,7 +151,8 @@ class CallChecker {
   explicit CallChecker(const Plan& plan)
       : plan_(plan),
         ops_(plan.model, plan.values, shapes_of(plan)),
-        layer_seen_(static_cast<size_t>(plan.model.num_layers)) {}
+        layer_seen_(static_cast<size_t>(plan.model.num_layers)),
+        cross_seen_(static_cast<size_t>(plan.model.num_cross_layers)) {}
 
   template <class Op>
   Status check(const Op& op, const std::string& kernel) {
@@ -155,9 +165,14 @@ class CallChecker {
                      "no kernel is chosen");
     Status status;
     if constexpr (requires { op.first_module; }) RETURN_IF_ERROR(take_modules(op));
+    if constexpr (requires { op.bidirectional; })
+      NEREID_REQUIRE(op.bidirectional == plan_.model.is_encoder, "attention is {}bidirectional",
+                     op.bidirectional ? "" : "not ");
+    if constexpr (std::is_same_v<Op, kernels::ids::ShiftRows>)
+      NEREID_REQUIRE(plan_.model.is_encoder, "rows of parts of a text");
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
       constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
-      if constexpr (kRole == Role::kCache) status.Update(take_layer(id, op.heads));
+      if constexpr (kRole == Role::kCache) status.Update(take_layer<Op>(id, op.heads));
       if constexpr (kRole == Role::kOut)
         if (id != kNone && !field.replaces.empty())
           status.Update(check_place(op, field.name, field.replaces, id));
@@ -191,14 +206,21 @@ class CallChecker {
     return ok();
   }
 
+  // An encoder's layers share a cache, whose contents live for one step.
+  template <class Op>
   Status take_layer(int32_t layer, const kernels::Heads& h) {
     const ModelFacts& m = plan_.model;
+    std::vector<bool>& seen = kIsCross<Op> ? cross_seen_ : layer_seen_;
+    const bool is_shared = m.is_encoder && !kIsCross<Op>;
+    const bool stores = std::is_same_v<Op, kernels::ids::StoreKv>;
+    NEREID_REQUIRE(stores ? m.is_encoder : !(kIsCross<Op> && m.is_encoder),
+                   "'{}' in the wrong half of an encoder-decoder model", Op::kName);
     const int32_t divided = std::max(m.num_kv_heads / plan_.mapping.tp, 1);
-    NEREID_REQUIRE((h.num_kv == m.num_kv_heads || h.num_kv == divided) && h.dim == m.head_dim &&
-                       h.latent == m.latent,
+    NEREID_REQUIRE(stores || ((h.num_kv == m.num_kv_heads || h.num_kv == divided) &&
+                              h.dim == m.head_dim && h.latent == m.latent),
                    "{} key heads of {} differ from the model's", h.num_kv, h.dim);
-    NEREID_REQUIRE(!layer_seen_[static_cast<size_t>(layer)], "layer {} is used twice", layer);
-    layer_seen_[static_cast<size_t>(layer)] = true;
+    NEREID_REQUIRE(is_shared || !seen[static_cast<size_t>(layer)], "layer {} is used twice", layer);
+    seen[static_cast<size_t>(layer)] = true;
     return ok();
   }
 
@@ -283,12 +305,12 @@ class CallChecker {
 
   const Plan& plan_;
   const OpChecker ops_;
-  std::vector<bool> layer_seen_;
+  std::vector<bool> layer_seen_, cross_seen_;
   size_t num_modules_ = 0;  // named by calls so far
 };
 
 Status check_logits(const Plan& plan) {
-  if (plan.logits == kNone && !plan.mapping.is_last_stage()) return ok();
+  if (plan.logits == kNone && (!plan.mapping.is_last_stage() || plan.model.is_encoder)) return ok();
   NEREID_REQUIRE(plan.logits >= 0 && static_cast<size_t>(plan.logits) < plan.values.size(),
                  "logits: no value {}", plan.logits);
   const Value& logits = plan.values[plan.logits];
@@ -354,14 +376,17 @@ Status check_hidden(const Plan& plan) {
   NEREID_REQUIRE(plan.hidden.size() <= kMaxHiddenStates,
                  "hidden: {} of them, at most {} are allowed", plan.hidden.size(),
                  kMaxHiddenStates);
+  NEREID_REQUIRE(!plan.model.is_encoder || plan.hidden.size() == 1,
+                 "hidden: {} of an encoder, which has one", plan.hidden.size());
   for (const ValueId id : plan.hidden) {
     NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan.values.size(), "hidden: no value {}",
                    id);
     const Value& hidden = plan.values[static_cast<size_t>(id)];
-    NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == RowCount::kSampled &&
+    const RowCount rows = plan.model.is_encoder ? RowCount::kTokens : RowCount::kSampled;
+    NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == rows &&
                        hidden.cols == plan.model.hidden_size,
-                   "hidden: value '{}' is not bf16 [sampled, {}]", hidden.name,
-                   plan.model.hidden_size);
+                   "hidden: value '{}' is not bf16 [{}, {}]", hidden.name,
+                   plan.model.is_encoder ? "tokens" : "sampled", plan.model.hidden_size);
   }
   return ok();
 }

@@ -101,6 +101,9 @@ void fields(V& v, ModelFacts& x) {
   v("max_positions", x.max_positions), v.maybe("ropes", x.ropes);
   v.maybe("bos_id", x.bos_id), v.maybe("pad_id", x.pad_id), v.maybe("end_ids", x.end_ids);
   v.maybe("kv_dtype", x.kv_dtype);
+  v.maybe("num_cross_layers", x.num_cross_layers), v.maybe("decoder_start_id", x.decoder_start_id);
+  v.maybe("is_encoder", x.is_encoder), v.maybe("encoder_positions", x.encoder_positions);
+  v.maybe("reads_features", x.reads_features);
 }
 template <class V>
 void fields(V& v, Mapping& x) {

@@ -72,6 +72,22 @@ const Family kFamilies[] = {
     {"MptForCausalLM", read_mpt_traits, &kMptWeights},
     {"FalconForCausalLM", read_falcon_traits, &kFalconWeights},
     {"Starcoder2ForCausalLM", read_starcoder2_traits, &kStarcoder2Weights},
+    {"T5ForConditionalGeneration", read_t5_traits, &kT5Weights, "", encoder_decoder_ignores,
+     read_t5_encoder_traits, &kT5Encoder},
+    {"MT5ForConditionalGeneration", read_t5_traits, &kT5Weights, "", encoder_decoder_ignores,
+     read_t5_encoder_traits, &kT5Encoder},
+    {"BartForConditionalGeneration", read_bart_traits, &kBartWeights, "", encoder_decoder_ignores,
+     read_bart_encoder_traits, &kBartEncoder},
+    {"MBartForConditionalGeneration", read_mbart_traits, &kBartWeights, "", encoder_decoder_ignores,
+     read_mbart_encoder_traits, &kBartEncoder},
+    {"MarianMTModel", read_marian_traits, &kMarianWeights, "", encoder_decoder_ignores,
+     read_marian_encoder_traits, &kMarianEncoder},
+    {"PegasusForConditionalGeneration", read_pegasus_traits, &kMarianWeights, "",
+     encoder_decoder_ignores, read_pegasus_encoder_traits, &kMarianEncoder},
+    {"M2M100ForConditionalGeneration", read_m2m100_traits, &kM2mWeights, "",
+     encoder_decoder_ignores, read_m2m100_encoder_traits, &kM2mEncoder},
+    {"WhisperForConditionalGeneration", read_whisper_traits, &kWhisperWeights, "",
+     encoder_decoder_ignores, read_whisper_encoder_traits, &kWhisperEncoder},
 };
 
 }  // namespace

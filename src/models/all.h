@@ -167,6 +167,34 @@ bool exaone_moe_ignores(const Traits& traits, std::string_view tensor);
 extern const DecoderWeights kFalconWeights;
 Traits read_falcon_traits(Config& config);
 
+// t5.cc
+extern const DecoderWeights kT5Weights;
+extern const EncoderWeights kT5Encoder;
+Traits read_t5_traits(Config& config);
+Traits read_t5_encoder_traits(Config& config);
+
+// bart.cc
+extern const DecoderWeights kBartWeights;
+extern const EncoderWeights kBartEncoder;
+Traits read_bart_traits(Config& config);
+Traits read_bart_encoder_traits(Config& config);
+Traits read_mbart_traits(Config& config);
+Traits read_mbart_encoder_traits(Config& config);
+extern const DecoderWeights kMarianWeights, kM2mWeights;
+extern const EncoderWeights kMarianEncoder, kM2mEncoder;
+Traits read_marian_traits(Config& config);
+Traits read_marian_encoder_traits(Config& config);
+Traits read_pegasus_traits(Config& config);
+Traits read_pegasus_encoder_traits(Config& config);
+Traits read_m2m100_traits(Config& config);
+Traits read_m2m100_encoder_traits(Config& config);
+
+// whisper.cc
+extern const DecoderWeights kWhisperWeights;
+extern const EncoderWeights kWhisperEncoder;
+Traits read_whisper_traits(Config& config);
+Traits read_whisper_encoder_traits(Config& config);
+
 // starcoder2.cc
 extern const DecoderWeights kStarcoder2Weights;
 Traits read_starcoder2_traits(Config& config);

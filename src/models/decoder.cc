@@ -40,6 +40,11 @@ class DecoderLayer {
     const ValueId attention = norm_out("attn.out.norm", attend(h));
     if (!t_.parallel) {
       x = sum("attn.sum", x, attention);
+      if (weight("cross.q") != kNone) {
+        const ValueId queries = product("cross.q", read_residual("cross.norm", x));
+        const ValueId seen = b_.cross_attention(name_ + "cross", queries, index_, score_scale());
+        x = sum("cross.sum", x, product("cross.out", seen));
+      }
       const ValueId read = read_residual("mlp.norm", x);
       return sum("mlp.sum", x, norm_out("mlp.out.norm", mlp(read)));
     }
@@ -150,18 +155,26 @@ class DecoderLayer {
     const int32_t angles = t_.ropes.size() > 1 && window ? 1 : 0;
     if (!t_.ropes.empty() && has_rope() && !t_.norms_behind_rope)
       qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
-    float scale = t_.attention_scale > 0 ? t_.attention_scale
-                                         : 1 / std::sqrt(static_cast<float>(t_.head_dim));
-    if (t_.scale_by_layer) scale /= static_cast<float>(index_ + 1);
+    // An encoder's layers share a cache, whose contents live for one step.
+    const int32_t layer = t_.bidirectional ? 0 : index_;
     const ValueId out =
-        b_.attention(name_ + "attn", qkv, index_, scale, window ? t_.sliding_window : 0,
+        b_.attention(name_ + "attn", qkv, layer, score_scale(), window ? t_.sliding_window : 0,
                      {.chunked = window && t_.chunked,
                       .cap = t_.attention_cap,
                       .alibi = t_.alibi,
                       .alibi_scale = t_.alibi_scale,
-                      .sinks = weight("attn.sinks")});
+                      .sinks = weight("attn.sinks"),
+                      .bidirectional = t_.bidirectional,
+                      .bias = weight("attn.bias"),
+                      .bias_first = distances_of(t_).first});
     if (t_.latent == 0) return product("attn.out", out);
     return product("attn.out", head_products("attn.v.up", out, 0, DType::kBF16));
+  }
+
+  float score_scale() const {
+    const float scale = t_.attention_scale > 0 ? t_.attention_scale
+                                               : 1 / std::sqrt(static_cast<float>(t_.head_dim));
+    return t_.scale_by_layer ? scale / static_cast<float>(index_ + 1) : scale;
   }
 
   ValueId mlp(ValueId h) { return weight("mlp.router") == kNone ? dense("mlp", h) : mixture(h); }
@@ -240,13 +253,8 @@ class DecoderLayer {
 
 }  // namespace
 
-StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weights,
-                                     io::ModelFacts facts) {
-  Builder b(std::move(facts));
-  const Weights w(b, t, weights.model);
-  ValueId x = b.embed("embed", w["embed"], t.embed_scale);
-  if (w["embed.up"] != kNone)
-    x = b.linear("embed.up", rounded(b, "embed.rounded", x), w["embed.up"]);
+ValueId add_layers(Builder& b, const Traits& t, const DecoderWeights& weights, const Weights& w,
+                   ValueId x) {
   if (w["positions"] != kNone)
     x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
   if (w["embed.norm"] != kNone)
@@ -255,8 +263,18 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
     b.add_residual(x);
     x = add_decoder_layer(b, t, weights, i, x);
   }
-  ValueId hidden = w["norm"] == kNone ? rounded(b, "norm", x)
-                                      : b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+  return w["norm"] == kNone ? rounded(b, "norm", x)
+                            : b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+}
+
+StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weights,
+                                     io::ModelFacts facts) {
+  Builder b(std::move(facts));
+  const Weights w(b, t, weights.model);
+  ValueId x = b.embed("embed", w["embed"], t.embed_scale);
+  if (w["embed.up"] != kNone)
+    x = b.linear("embed.up", rounded(b, "embed.rounded", x), w["embed.up"]);
+  ValueId hidden = add_layers(b, t, weights, w, x);
   if (w["head.down"] != kNone)
     hidden = rounded(b, "head.down.rounded", b.linear("head.down", hidden, w["head.down"]));
   x = add_logits(b, t, hidden, w["head"], w["head.bias"]);

@@ -6,6 +6,8 @@
 //   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm (per head, or over all heads,
 //                                       or with weights per head)
 //   attn.sinks, attn.out, attn.out.norm, attn.sum.norm (post-norm of the residual)
+//   attn.bias                           relative position bias
+//   cross.norm, cross.q, cross.out, cross.sum.norm   attention to an encoder's output
 //   attn.q.latent, attn.q.latent.norm   compressed queries, the input of attn.q
 //   attn.k.up                           MLA: W_UK^T per head, from query to latent space
 //   attn.k.turning, attn.k, attn.k.norm MLA: rotary and latent columns of the single key head
@@ -41,6 +43,11 @@ struct DecoderWeights {
 
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
                                      io::ModelFacts facts);
+
+// Adds positions, norm of the embeddings, all layers and the last norm; returns its output, bf16.
+// `model`: the weights outside layers.
+graph::ValueId add_layers(graph::Builder& builder, const Traits& traits,
+                          const DecoderWeights& weights, const Weights& model, graph::ValueId x);
 
 // Adds a decoder layer; returns the residual behind it. `attended`: input of attention, bf16, if it
 // is not attn.norm of the residual.

@@ -46,7 +46,7 @@ constexpr WeightRule q_rule(std::string_view tensor) {
   return with_bias({"attn.q", tensor, Dim::kQuery, Dim::kHidden, ShardAxis::kHeads}, qkv_bias);
 }
 constexpr WeightRule k_rule(std::string_view tensor) {
-  return with_bias({"attn.k", tensor, Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads}, qkv_bias);
+  return with_bias({"attn.k", tensor, Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads}, key_bias);
 }
 constexpr WeightRule v_rule(std::string_view tensor) {
   return with_bias({"attn.v", tensor, Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads}, qkv_bias);
@@ -58,6 +58,20 @@ constexpr WeightRule qkv_rule(std::string_view tensor, Order order = Order::kSam
 }
 constexpr WeightRule out_rule(std::string_view tensor) {
   return with_bias({"attn.out", tensor, Dim::kHidden, Dim::kQuery, ShardAxis::kHeads}, out_bias);
+}
+
+// Cross attention: queries and output of a decoder, keys and values of its encoder's graph.
+constexpr WeightRule cross_q_rule(std::string_view tensor) {
+  return with_bias({"cross.q", tensor, Dim::kQuery, Dim::kHidden, ShardAxis::kHeads}, qkv_bias);
+}
+constexpr WeightRule cross_k_rule(std::string_view tensor) {
+  return with_bias({"k", tensor, Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads}, key_bias);
+}
+constexpr WeightRule cross_v_rule(std::string_view tensor) {
+  return with_bias({"v", tensor, Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads}, qkv_bias);
+}
+constexpr WeightRule cross_out_rule(std::string_view tensor) {
+  return with_bias({"cross.out", tensor, Dim::kHidden, Dim::kQuery, ShardAxis::kHeads}, out_bias);
 }
 
 // MLP.

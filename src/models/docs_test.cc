@@ -43,7 +43,9 @@ TEST(ModelsTable, NamesArchitecturesFilesLinesAndGoldens) {
     for (std::string cell; std::getline(row, cell, '|');) cells.push_back(cell);
     if (cells.size() < 5 || cells[2].find(".cc`") == std::string::npos) continue;
     for (const std::string& word : words_of(cells[1]))
-      if (word.ends_with("ForCausalLM") || word.ends_with("LMHeadModel")) named.insert(word);
+      if (word.ends_with("ForCausalLM") || word.ends_with("LMHeadModel") ||
+          word.ends_with("ForConditionalGeneration") || word.ends_with("MTModel"))
+        named.insert(word);
     proofs.merge(words_of(cells[4]));
     const size_t begin = cells[2].find('`') + 1;
     const std::string file = cells[2].substr(begin, cells[2].rfind('`') - begin);
@@ -59,6 +61,8 @@ TEST(ModelsTable, NamesArchitecturesFilesLinesAndGoldens) {
   for (const Family& family : families()) known.emplace(family.architecture);
   EXPECT_EQ(named, known);
   for (const auto& entry : std::filesystem::directory_iterator(kRoot / "tests/golden/arch"))
+    EXPECT_TRUE(proofs.contains(entry.path().stem().string())) << entry.path();
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot / "tests/golden/encoder"))
     EXPECT_TRUE(proofs.contains(entry.path().stem().string())) << entry.path();
 }
 

@@ -13,6 +13,7 @@
 #include "io/safetensors.h"
 #include "models/config.h"
 #include "models/decoder.h"
+#include "models/encoder.h"
 #include "models/formats/quantized.h"
 #include "models/traits.h"
 #include "models/weights.h"
@@ -27,7 +28,13 @@ struct Family {
   // Prefix of all tensor names; a checkpoint may omit it in all of them.
   std::string_view optional_prefix = "";
   Ignores ignores = decoder_ignores;
+  // Encoder-decoder models: the encoder's traits and weights.
+  Traits (*read_encoder_traits)(Config& config) = nullptr;
+  const EncoderWeights* encoder = nullptr;
 };
+
+// Halves of an encoder-decoder model; other models have a decoder alone.
+enum class Half : uint8_t { kDecoder, kEncoder };
 
 // All families (all.cc).
 std::span<const Family> families();
@@ -77,6 +84,7 @@ struct Model {
   MetaShares meta;            // kMeta
   GgufLayout gguf;            // kGguf
   bool is_text_part = false;  // kHuggingFace: the text part of a larger model, see text_part.h
+  Half half = Half::kDecoder;
   Quantization quantization;  // kHuggingFace and kTrtLlm
   json::object config;        // config.json, unchanged or converted
   Traits traits;
@@ -85,8 +93,9 @@ struct Model {
 
 // Reads `dir`/config.json (and generation_config.json), or Meta's params.json; `dir` may be a GGUF
 // file. Errors have file, field, value and what is allowed. An engine directory of several ranks is
-// read as its checkpoint; one of a single rank is refused.
-StatusOr<Model> read_model(const std::filesystem::path& dir);
+// read as its checkpoint; one of a single rank is refused. kEncoder: the encoder of an
+// encoder-decoder model, with its traits and graph; InvalidArgument: another model.
+StatusOr<Model> read_model(const std::filesystem::path& dir, Half half = Half::kDecoder);
 
 // Weights of a model directory, named as in model.graph, in any layout; `model` = read_model(dir).
 // Errors as Checkpoint::open(); InvalidArgument: a tensor cannot be split as configured.

@@ -156,6 +156,44 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   return facts;
 }
 
+// Adds the facts of an encoder-decoder model; `encoder`: the encoder's traits.
+void add_encoder_facts(const Traits& encoder, int32_t num_cross_layers, Config& config,
+                       io::ModelFacts& facts) {
+  facts.num_cross_layers = num_cross_layers;
+  facts.reads_features = encoder.mel_bins > 0;
+  if (facts.is_encoder) {
+    facts.num_layers = 1;  // a cache for all layers
+    facts.kv_dtype = DType::kBF16;
+    return;
+  }
+  facts.encoder_positions = encoder.max_positions;
+  facts.decoder_start_id = special_id(config, "decoder_start_token_id", facts.vocab_size);
+  if (facts.decoder_start_id == io::kNone) facts.decoder_start_id = facts.bos_id;
+}
+
+// Reads the traits of one half, and builds its graph.
+Status read_halves(const std::filesystem::path& dir, const std::string& architecture,
+                   const json::object& object, const std::string& where, Model& model) {
+  Config decoder_config(object, where), encoder_config(object, where);
+  const Traits decoder = model.family->read_traits(decoder_config);
+  refuse_unread(decoder_config);
+  RETURN_IF_ERROR(decoder_config.status());
+  const Traits encoder = model.family->read_encoder_traits(encoder_config);
+  RETURN_IF_ERROR(encoder_config.status());
+  const bool is_encoder = model.half == Half::kEncoder;
+  model.traits = is_encoder ? encoder : decoder;
+  ASSIGN_OR_RETURN(io::ModelFacts facts, facts_of(model, dir, architecture, decoder_config));
+  facts.is_encoder = is_encoder;
+  add_encoder_facts(encoder, decoder.num_layers, decoder_config, facts);
+  RETURN_IF_ERROR(decoder_config.status());
+  if (is_encoder) {
+    ASSIGN_OR_RETURN(model.graph, build_encoder(encoder, *model.family->encoder, decoder, facts));
+  } else {
+    ASSIGN_OR_RETURN(model.graph, build_decoder(decoder, *model.family->weights, facts));
+  }
+  return ok();
+}
+
 // Replaces the weights' parts by the layout's tensors. Adapter names stay Hugging Face's.
 Status use_tensors(const json::object& object, const std::string& where, Model& model) {
   if (model.layout != Layout::kHuggingFace)
@@ -177,8 +215,9 @@ Status use_tensors(const json::object& object, const std::string& where, Model& 
 
 }  // namespace
 
-StatusOr<Model> read_model(const std::filesystem::path& dir) {
+StatusOr<Model> read_model(const std::filesystem::path& dir, Half half) {
   Model model;
+  model.half = half;
   if (is_gguf_path(dir))
     model.layout = Layout::kGguf;
   else if (is_meta_dir(dir))
@@ -196,6 +235,15 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
       find_family(scores ? language_model_of(architecture) : architecture);
   if (!family.ok()) return annotate(find_family(architecture).status(), path.string());
   model.family = *family;
+  if (model.family->encoder) {
+    if (model.layout != Layout::kHuggingFace)
+      return unsupported("{}: an encoder-decoder model in a layout other than Hugging Face's",
+                         path.string());
+    RETURN_IF_ERROR(read_halves(dir, architecture, object, path.string(), model));
+    return model;
+  }
+  if (half == Half::kEncoder)
+    return invalid_argument("{}: architecture '{}' has no encoder", path.string(), architecture);
 
   // No language head: the graph's is unused.
   if (scores) object["tie_word_embeddings"] = true;

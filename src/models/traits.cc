@@ -220,6 +220,11 @@ std::string print(const Traits& t) {
   print_attention(t, lines);
   print_numbers(t, lines);
   if (t.num_experts > 0) print_experts(t, lines);
+  if (t.bidirectional) lines("bidirectional", t.bidirectional);
+  if (t.cross) lines("cross_attention", t.cross);
+  if (t.bias_buckets > 0)
+    lines("position_bias", fmt::format("{} buckets to {}", t.bias_buckets, t.bias_distance));
+  if (t.mel_bins > 0) lines("mel_bins", t.mel_bins);
   if (t.logits_scale != 1) lines("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) lines("logits_cap", t.logits_cap);
   return lines.text;

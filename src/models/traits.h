@@ -112,6 +112,14 @@ struct Traits {
   int32_t num_mtp_layers = 0;
   float logits_scale = 1;
   float logits_cap = 0;  // soft cap of the logits; 0: none
+  // Encoder-decoder models. The encoder's traits are apart, with bidirectional attention.
+  bool bidirectional = false;
+  bool cross = false;         // decoder layers have cross attention
+  int32_t bias_buckets = 0;   // relative position bias (T5); 0: none
+  int32_t bias_distance = 0;  // distance from which on all keys share a bucket
+  int32_t mel_bins = 0;       // the input is rows of audio features; 0: token ids
+  int32_t decoder_start_id = io::kNone;
+  bool key_bias = true;  // with qkv_bias: keys have one, too
 };
 
 // Conditions of weight rules.
@@ -134,6 +142,8 @@ constexpr bool head_norms(const Traits& t) { return t.head_norms; }
 constexpr bool unit_head(const Traits& t) { return t.unit_head; }
 constexpr bool plain_head(const Traits& t) { return !t.unit_head; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
+constexpr bool key_bias(const Traits& t) { return t.qkv_bias && t.key_bias; }
+constexpr bool has_position_bias(const Traits& t) { return t.bias_buckets > 0; }
 constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
 constexpr bool xielu(const Traits& t) { return t.xielu; }
 constexpr bool gated(const Traits& t) { return t.gated; }

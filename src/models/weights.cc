@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "base/check.h"
@@ -47,6 +49,12 @@ int64_t size_of(Dim dim, const Traits& t) {
       return (int64_t{t.num_heads} + 2 * int64_t{t.num_kv_heads}) * t.head_dim;
     case Dim::kGateUp:
       return 2 * int64_t{t.intermediate_size};
+    case Dim::kMelBins:
+      return t.mel_bins;
+    case Dim::kThreeMelBins:
+      return 3 * int64_t{t.mel_bins};
+    case Dim::kThreeHidden:
+      return 3 * int64_t{t.hidden_size};
     case Dim::kLatent:
       return t.latent;
     case Dim::kQueryLatent:
@@ -202,8 +210,54 @@ std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
   return parts;
 }
 
+// Bucket of a distance j - i (Raffel et al. 2020, "Exploring the limits of transfer learning"):
+// one for each small distance, then of logarithmically growing ranges; with two directions half of
+// the buckets each. In f32, as published models were trained.
+int32_t bucket_of(int32_t distance, const Traits& t) {
+  int32_t buckets = t.bias_buckets, first = 0;
+  if (t.bidirectional) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+    distance = std::abs(distance);
+  } else {
+    distance = -std::min(distance, 0);
+  }
+  const int32_t exact = buckets / 2;
+  if (distance < exact) return first + distance;
+  const float ratio = std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+                      std::log(static_cast<float>(t.bias_distance) / static_cast<float>(exact));
+  const auto more = static_cast<int32_t>(ratio * static_cast<float>(buckets - exact));
+  return first + std::min(exact + more, buckets - 1);
+}
+
+graph::Weight position_bias(const Traits& t, std::string name, const std::string& tensor) {
+  const Distances distances = distances_of(t);
+  graph::WeightPart part{.tensor = tensor, .total = t.bias_buckets, .total_cols = t.num_heads};
+  for (int32_t head = 0; head < t.num_heads; ++head)
+    for (int32_t i = 0; i < distances.num; ++i)
+      part.elements.push_back(bucket_of(distances.first + i, t) * t.num_heads + head);
+  part.size = std::ssize(part.elements);
+  graph::Weight weight{.name = std::move(name), .n = 1, .k = part.size, .is_vector = true};
+  weight.format = kernels::kFloat32;
+  weight.parts = {std::move(part)};
+  return weight;
+}
+
+// Parts of a convolution's weight: for each position of the window the channels.
+std::vector<graph::WeightPart> parts_of_window(const WeightRule& rule,
+                                               const graph::WeightPart& whole, int64_t k) {
+  std::vector<graph::WeightPart> parts(static_cast<size_t>(rule.window), whole);
+  for (int32_t i = 0; i < rule.window; ++i) {
+    graph::WeightPart& part = parts[static_cast<size_t>(i)];
+    part.first_col = i, part.col_step = rule.window, part.window = rule.window;
+    part.cols = k / rule.window, part.total_cols = k;
+  }
+  return parts;
+}
+
 graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string name,
                           const std::string& tensor) {
+  if (rule.order == Order::kByDistance) return position_bias(t, std::move(name), tensor);
   graph::Weight weight{.name = std::move(name), .n = size_of(rule.n, t), .k = size_of(rule.k, t)};
   graph::WeightPart part{.tensor = tensor,
                          .size = weight.n,
@@ -233,6 +287,14 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     }
   } else if (rule.order == Order::kByKeyHead) {
     weight.parts = parts_by_key_head(part, t);
+  } else if (rule.order == Order::kPowerSinusoids || rule.order == Order::kSpannedSinusoids) {
+    part.tensor.clear();
+    part.first = rule.skipped;
+    part.sinusoids = rule.order == Order::kPowerSinusoids ? graph::Sinusoids::kPowers
+                                                          : graph::Sinusoids::kSpanned;
+    weight.parts = {std::move(part)};
+  } else if (rule.order == Order::kWindow) {
+    weight.parts = parts_of_window(rule, part, weight.k);
   } else if (rule.order >= Order::kRotaryFirst) {
     weight.parts = parts_of_latent(rule, part, t);
     if (rule.order >= Order::kHeadKeys) weight.experts = t.num_heads;
@@ -249,9 +311,17 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
 }
 
 // The bias rule of a weight rule. The caller sets the names.
-WeightRule bias_of(const WeightRule& rule) { return {.n = rule.n, .order = rule.order}; }
+WeightRule bias_of(const WeightRule& rule) {
+  const bool is_window = rule.order == Order::kWindow;
+  return {.n = rule.n, .order = is_window ? Order::kSame : rule.order};
+}
 
 }  // namespace
+
+Distances distances_of(const Traits& t) {
+  const int32_t side = t.bias_distance;
+  return {-side, t.bidirectional ? 2 * side + 1 : side + 1};
+}
 
 bool is_of_extra_layer(const Traits& t, std::string_view tensor) {
   for (int32_t i = 0; i < t.num_mtp_layers; ++i)
@@ -264,8 +334,8 @@ Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const 
   for (const WeightRule& rule : rules) {
     if (rule.when && !rule.when(traits)) continue;
     const auto add = [&](const WeightRule& one, std::string name, const std::string& tensor) {
-      ids_.emplace_back(name,
-                        builder.add(make_weight(one, traits, scope + name, tensor_scope + tensor)));
+      const std::string& front = one.order == Order::kByDistance ? std::string() : tensor_scope;
+      ids_.emplace_back(name, builder.add(make_weight(one, traits, scope + name, front + tensor)));
     };
     std::string name(rule.name), tensor(rule.tensor);
     add(rule, name, tensor);
@@ -287,9 +357,12 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
   std::set<std::string_view> wanted;
   for (const graph::Weight& weight : graph.weights)
     for (const graph::WeightPart& part : weight.parts) {
+      if (part.sinusoids != graph::Sinusoids::kNone) continue;
       wanted.insert(part.tensor);
       std::vector<int64_t> shape = {part.tensor_rows()};
       if (!weight.is_vector) shape.push_back(part.tensor_cols(weight.k));
+      if (!part.elements.empty()) shape = {part.total, part.total_cols};
+      if (part.window > 0) shape = {shape[0], shape[1] / part.window, part.window};
       if (part.transposed) std::swap(shape[0], shape[1]);
       if (part.stacked > 0) shape.insert(shape.begin(), part.stacked);
       RETURN_IF_ERROR(check_part(checkpoint, part, shape));

@@ -40,6 +40,9 @@ enum class Dim : uint8_t {
   kValue,      // of a head
   kValues,     // of all heads
   kGateUp,     // gate above up; ranks split each
+  kMelBins,
+  kThreeMelBins,  // three frames side by side
+  kThreeHidden,   // three hidden states side by side
 };
 
 // Axis along which ranks can shard a weight.
@@ -71,6 +74,15 @@ enum class Order : uint8_t {
   // kHeadKeys: W_UK^T, kHeadValues: W_UV, one matrix per head (absorbed MLA).
   kHeadKeys,
   kHeadValues,
+  // Position bias of heads: a vector [heads, distances] of a table [buckets, heads]. The tensor's
+  // name has no layer in front.
+  kByDistance,
+  // The weight of a convolution over `window` positions, [n, channels, window]: columns [window,
+  // channels], or [channels, window] as they are stored.
+  kWindow,
+  // Tables of positions without a tensor; `skipped` rows are left out. See graph::Sinusoids.
+  kPowerSinusoids,
+  kSpannedSinusoids,
 };
 
 using Condition = bool (*)(const Traits&);
@@ -89,6 +101,7 @@ struct WeightRule {
   int32_t skipped = 0;  // leading rows of the tensor that are not the weight's
   kernels::WeightFormat format = {};
   bool unit_rows = false;  // see graph::WeightPart
+  int32_t window = 0;      // kWindow
   // Condition of the bias "attn.q.bias", tensor "self_attn.q_proj.bias"; absent: no bias.
   Condition bias = nullptr;
 };
@@ -107,6 +120,12 @@ class Weights {
  private:
   std::vector<std::pair<std::string, graph::WeightId>> ids_;
 };
+
+// Distances j - i of a position bias: first one (never positive) and number.
+struct Distances {
+  int32_t first = 0, num = 0;
+};
+Distances distances_of(const Traits& traits);
 
 // Whether a tensor belongs to an MTP layer, see Traits::num_mtp_layers.
 bool is_of_extra_layer(const Traits& traits, std::string_view tensor);

@@ -61,6 +61,9 @@ sched::Limits limits_of(const ModelInstance& instance, const ExecutorConfig& con
           .max_scored_tokens = most_scored_tokens(model.vocab_size()),
           .max_adapters = runner.num_adapters,
           .max_adapter_pages = runner.num_adapter_pages,
+          .max_encoder_length = runner.max_encoder_length,
+          .max_encoder_tokens = runner.max_encoder_tokens,
+          .num_cross_blocks = runner.num_cross_blocks,
           .policy = config.scheduler};
 }
 
@@ -112,6 +115,7 @@ class ExecutorImpl : public Executor {
                 .lookahead = config.speculation == "lookahead" ? std::optional(config.lookahead)
                                                                : std::nullopt,
                 .weighs_drafts = model_.runner->weighs_drafts(),
+                .encoder = model_.encoder,
                 .num_labels = model_.score_head.num_labels},
         typical_acceptance_(config.typical_acceptance),
         max_time_(config.max_request_secs > 0 ? std::chrono::seconds(config.max_request_secs)
@@ -240,6 +244,7 @@ class ExecutorImpl : public Executor {
   int32_t num_labels() const override { return bounds_.num_labels; }
   int32_t hidden_size() const override { return model_.runner->hidden_size(); }
   int32_t max_sequence_length() const override { return bounds_.limits.max_sequence_length; }
+  EncoderFacts encoder() const override { return bounds_.encoder; }
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }
 
  private:
@@ -248,6 +253,7 @@ class ExecutorImpl : public Executor {
     Grammars::Order guide;
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
+    EncoderRows encoder;
     std::vector<TokenId> external_ids;  // of the prompt, without what stands in front of it
   };
   // An adapter of rows becomes a part of the request.
@@ -264,6 +270,9 @@ class ExecutorImpl : public Executor {
       }
     }
     found.input_keys = input_keys(request, bounds_.vocab_size);
+    if (request.encoder_input)
+      found.encoder = encoder_rows(*std::exchange(request.encoder_input, std::nullopt),
+                                   bounds_.encoder.feature_width, request.cache_salt);
     return found;
   }
 
@@ -318,6 +327,7 @@ class ExecutorImpl : public Executor {
                                 logits_bytes(request, bounds_)));
       const Grammars::Order guide = findings[i].guide;
       SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
+                          .encoder = std::move(findings[i].encoder),
                           .guide = guide.guide,
                           .adapter = findings[i].adapter.get(),
                           .typical_acceptance = typical_acceptance_,

@@ -287,6 +287,43 @@ Status set_blocks(const Part& part, const ExecutorConfig& config, size_t bytes_b
   return ok();
 }
 
+// Positions of an encoder's input without an option for them.
+constexpr int32_t kUsualEncoderLength = 4096;
+
+// Limits of an encoder-decoder model's encoder steps, and blocks of cross attention: for a full
+// batch of the longest inputs within a share of the KV memory, at least for one input.
+Status set_encoder(const Part& part, const ExecutorConfig& config, size_t bytes_beside,
+                   exec::RunnerLimits& limits) {
+  const int32_t most = part.plan.model.encoder_positions;
+  const int32_t wanted = config.max_encoder_input_len;
+  if (most == 0) {
+    if (wanted > 0 && part.logs)
+      log_warn("max_encoder_input_len: {} has no effect: the model has no encoder", wanted);
+    return ok();
+  }
+  if (wanted > most && part.logs)
+    log_warn("max_encoder_input_len: {} is more than the {} that the model allows, which is used",
+             wanted, most);
+  limits.max_encoder_length = std::min(wanted > 0 ? wanted : kUsualEncoderLength, most);
+  limits.max_encoder_tokens = std::max(limits.max_encoder_length, limits.max_tokens);
+  const int32_t one = exec::cross_blocks_per_input(limits);
+  limits.num_cross_blocks = one;
+  exec::RunnerLimits without = limits;
+  without.num_blocks = without.num_host_blocks = 0;
+  without.num_cross_blocks = 0;
+  const size_t budget = budget_of(part, without, config, bytes_beside);
+  const size_t fixed = std::min(budget, total_bytes(part, without));
+  const double share = config.kv_cache.cross_fraction.value_or(0.5);
+  const auto affordable =
+      static_cast<int64_t>(share * static_cast<double>(budget - fixed) /
+                           static_cast<double>(exec::cross_block_bytes(part.plan, limits)));
+  const int64_t full = int64_t{one} * limits.max_rows;
+  const int64_t enough = config.kv_cache.cross_fraction ? affordable : std::min(affordable, full);
+  limits.num_cross_blocks = static_cast<int32_t>(
+      std::clamp<int64_t>(enough, one, std::numeric_limits<int32_t>::max() / 2));
+  return ok();
+}
+
 int32_t longest_sequence(const Part& part, const ExecutorConfig& config) {
   const int32_t wanted = config.max_sequence_length, most = part.plan.model.max_positions;
   if (wanted > most && part.logs)
@@ -309,6 +346,7 @@ StatusOr<exec::RunnerLimits> size_part(const Part& part, const ExecutorConfig& c
   set_max_tokens(part, config, all_states, limits);
   RETURN_IF_ERROR(set_adapters(part, config, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
+  RETURN_IF_ERROR(set_encoder(part, config, bytes_beside, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
   set_max_logits(part, config, all_states, limits);
   RETURN_IF_ERROR(set_blocks(part, config, bytes_beside, limits));
@@ -327,6 +365,7 @@ void reduce(const exec::RunnerLimits& other, const std::vector<exec::CacheGroup>
   take_less(limits.max_tokens, other.max_tokens);
   take_less(limits.max_sequence_length, other.max_sequence_length);
   take_less(limits.max_logits, other.max_logits);
+  take_less(limits.num_cross_blocks, other.num_cross_blocks);
   take_less(limits.num_adapters, other.num_adapters);
   take_less(limits.num_adapter_pages, other.num_adapter_pages);
   limits.adapter_page_numbers = std::max(limits.adapter_page_numbers, other.adapter_page_numbers);

@@ -38,6 +38,7 @@ struct ModelInstance {
   std::unique_ptr<exec::Runner> runner;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: none, or in an unsupported format
   std::vector<TokenId> default_end_ids;
+  EncoderFacts encoder;
   models::ScoreHead score_head;        // without labels unless the model scores texts
   convert::EngineLimits limits;        // of requests; step limits are in the runner
   std::unique_ptr<Proposer> proposer;  // of drafts; null: none

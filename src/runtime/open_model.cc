@@ -9,9 +9,11 @@
 #include "base/gpus.h"
 #include "base/log.h"
 #include "convert/engine_dir.h"
+#include "exec/encoder_pass.h"
 #include "exec/rank_group.h"
 #include "io/engine_file.h"
 #include "io/engine_writer.h"
+#include "models/encoder.h"
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/instances/instance_configs.h"
@@ -67,12 +69,17 @@ Status load_adapters(const std::filesystem::path& engine, std::vector<io::Adapte
 // The engines of all ranks.
 struct RankEngines {
   std::vector<io::EngineFile> files;
+  std::vector<io::EngineFile> encoders;  // of an encoder-decoder model, else none
   std::vector<const kernels::OpenedDevice*> devices;
   std::shared_ptr<RankProcesses> processes;  // of ranks from first_process on; null: none
   int32_t first_process = 1;
   int32_t num_unopened = 0;  // see RankPart
 
   const io::Plan& plan() const { return files[0].plan(); }
+  std::optional<io::EngineFile> take_encoder(size_t rank) {
+    if (encoders.empty()) return std::nullopt;
+    return std::move(encoders[rank]);
+  }
   // Where the rank computes.
   Device& device(size_t rank) const {
     const auto r = static_cast<int32_t>(rank);
@@ -132,6 +139,10 @@ StatusOr<std::unique_ptr<exec::Runner>> load_processes(RankEngines ranks,
                                                        const exec::RunnerLimits& limits,
                                                        const kernels::KernelChoices& forced,
                                                        Health& health) {
+  if (!ranks.encoders.empty())
+    return unsupported(
+        "rank_processes, process_mode: ranks of encoder-decoder models are threads; allowed are "
+        "rank_processes false and process_mode leader without launched processes");
   RankProcesses& processes = *ranks.processes;
   const auto first = static_cast<size_t>(ranks.first_process);
   std::vector<std::filesystem::path> engines;
@@ -166,7 +177,8 @@ StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
                                                          Health* health) {
   if (!health)
     return exec::make_runner(std::move(ranks.files[0]), *ranks.devices[0]->device,
-                             ranks.devices[0]->registry, limits, forced);
+                             ranks.devices[0]->registry, limits, forced, {}, nullptr,
+                             ranks.take_encoder(0));
   if (ranks.processes) return load_processes(std::move(ranks), limits, forced, *health);
   ASSIGN_OR_RETURN(std::vector<exec::RankComms> comms,
                    join_ranks(config, ranks.plan().mapping, ranks.devices));
@@ -177,8 +189,9 @@ StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
   for (size_t r = 0; r < comms.size(); ++r) {
     Device& device = *ranks.devices[r]->device;
     if (r % tp == 0) choices = ranks.files[r].plan().choices;
-    auto runner = exec::make_runner(std::move(ranks.files[r]), device, ranks.devices[r]->registry,
-                                    limits, forced, std::move(comms[r]), &choices);
+    auto runner =
+        exec::make_runner(std::move(ranks.files[r]), device, ranks.devices[r]->registry, limits,
+                          forced, std::move(comms[r]), &choices, ranks.take_encoder(r));
     if (!runner.ok()) return annotate(runner.status(), fmt::format("rank {}", r));
     runners.push_back({*std::move(runner), &device,
                        /*has_thread=*/device.info().kind != DeviceKind::kCpu});
@@ -203,6 +216,13 @@ Status make_runners(RankEngines ranks, const io::EngineFile* whole,
     ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
   } else {
     ASSIGN_OR_RETURN(limits, size_ranks(ranks, config));
+    if (!ranks.encoders.empty()) {
+      size_t bytes = 0;
+      for (const exec::MemoryItem& item :
+           exec::encoder_memory_table(ranks.encoders[0].plan(), limits))
+        bytes += item.bytes;
+      ASSIGN_OR_RETURN(limits, size_ranks(ranks, config, bytes));
+    }
     if (config.speculation == "ngram" || config.speculation == "auto")
       model.proposer = std::make_unique<NgramProposer>(static_cast<size_t>(config.ngram_pool_size));
     else if (config.speculation == "lookahead")
@@ -277,6 +297,41 @@ StatusOr<io::EngineFile> open_part(const std::filesystem::path& engine,
   return file;
 }
 
+// Builds or finds the encoders of an encoder-decoder model's ranks. Unimplemented: an option that
+// such models do not have.
+Status open_encoders(const std::filesystem::path& model_dir, const ExecutorConfig& config,
+                     const convert::BuildOptions& build,
+                     std::deque<io::MemoryEngineCloser>& closers, RankEngines& ranks,
+                     ModelInstance& model) {
+  const auto refuse = [](std::string_view option, auto value, std::string_view allowed) {
+    return unsupported("{}: {} is not for encoder-decoder models; allowed is {}", option, value,
+                       allowed);
+  };
+  io::Mapping mapping = ranks.plan().mapping;
+  if (mapping.pp > 1) return refuse("pipeline_parallel", mapping.pp, "1");
+  if (!config.draft_model.empty())
+    return refuse("draft_model", config.draft_model.string(), "none");
+  if (config.enable_lora) return refuse("enable_lora", "true", "false");
+  convert::BuildOptions own = build;
+  own.compile.half = models::Half::kEncoder;
+  own.compile.head = {};
+  for (mapping.rank = 0; mapping.rank < mapping.world(); ++mapping.rank) {
+    const auto& opened = *ranks.devices[static_cast<size_t>(mapping.rank)];
+    ASSIGN_OR_RETURN(const auto path, ensure(model_dir, opened, mapping, own, closers));
+    ASSIGN_OR_RETURN(io::EngineFile file, open_part(path, mapping));
+    ranks.encoders.push_back(std::move(file));
+  }
+  const io::ModelFacts& facts = ranks.plan().model;
+  model.encoder.decoder_start_id = facts.decoder_start_id;
+  if (!facts.reads_features) return ok();
+  const io::Plan& plan = ranks.encoders[0].plan();
+  for (const io::Call& call : plan.calls)
+    if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
+      model.encoder.feature_width = static_cast<int32_t>(
+          plan.weights[static_cast<size_t>(embed->table)].k / models::kFramesPerRow);
+  return ok();
+}
+
 }  // namespace
 
 ModelInstance::~ModelInstance() {
@@ -323,6 +378,8 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
     engines.push_back(std::move(path));
   }
   const io::ModelFacts facts = ranks.plan().model;
+  if (facts.num_cross_layers > 0)
+    RETURN_IF_ERROR(open_encoders(model_dir, config, build, closers, ranks, model));
   std::vector<io::AdapterModule> modules = ranks.plan().modules;
   if (config.enable_lora && modules.empty())
     return invalid_argument(
@@ -344,6 +401,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   }
   RETURN_IF_ERROR(make_runners(std::move(ranks), whole ? &*whole : nullptr, model_dir, config,
                                build.compile.forced, has_trees, model));
+  model.encoder.max_length = model.runner->limits().max_encoder_length;
   if (config.enable_lora)
     RETURN_IF_ERROR(load_adapters(engines[0], std::move(modules), config, model));
   return model;

@@ -13,10 +13,13 @@
 namespace nereid::runtime {
 namespace {
 
-// Prefixes are shared among sequences of one salt and one adapter. No two pairs have the same root.
-std::string prefix_root(const std::string& salt, const Adapter* adapter) {
-  if (!adapter) return salt.empty() ? "" : "s" + salt;
-  return "a" + hex64(adapter->key) + salt;
+// Prefixes are shared among sequences of one salt, one adapter and one encoder input. No two such
+// triples have the same root.
+std::string prefix_root(const std::string& salt, const Adapter* adapter,
+                        const EncoderRows& encoder) {
+  const std::string front = encoder.length > 0 ? "e" + encoder.key : "";
+  if (!adapter) return front + (salt.empty() ? "" : "s" + salt);
+  return front + "a" + hex64(adapter->key) + salt;
 }
 
 std::shared_ptr<const SequencePayload> payload_of(Request& request, SequenceParts& parts) {
@@ -31,6 +34,7 @@ std::shared_ptr<const SequencePayload> payload_of(Request& request, SequencePart
   }
   payload->lookahead = request.lookahead;
   if (request.prompt_table) payload->prompt_table = std::move(request.prompt_table->values);
+  payload->encoder = std::move(parts.encoder);
   payload->guide = std::move(parts.guide);
   return payload;
 }
@@ -51,9 +55,10 @@ std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request
                             .output = request.output,
                             .drafts = std::move(request.draft_token_ids),
                             .has_grammar = parts.guide != nullptr,
-                            .cache_salt = prefix_root(request.cache_salt, adapter),
+                            .cache_salt = prefix_root(request.cache_salt, adapter, parts.encoder),
                             .adapter = adapter ? adapter->key : 0,
                             .adapter_pages = adapter ? adapter->num_pages : 0,
+                            .encoder = {parts.encoder.key, parts.encoder.length},
                             .retention = std::move(request.kv_cache_retention),
                             .priority = request.priority,
                             .streams_beams = request.streaming,

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "nereid/request.h"
 #include "runtime/adapters/adapter.h"
+#include "runtime/prompts/encoder_input.h"
 #include "sched/sequence.h"
 #include "text/grammar/guided_output.h"
 
@@ -16,6 +17,7 @@ namespace nereid::runtime {
 // Parts made or found for a request.
 struct SequenceParts {
   std::vector<sched::InputKey> input_keys;
+  EncoderRows encoder;                                  // length 0: none
   std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
   const Adapter* adapter = nullptr;                     // null: none
   float typical_acceptance = 0;                         // see ExecutorConfig

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nereid/request.h"
+#include "runtime/prompts/encoder_input.h"
 #include "sched/sequence.h"
 #include "text/grammar/guided_output.h"
 
@@ -28,6 +29,8 @@ struct SequencePayload : sched::Payload {
   // PromptEmbeddings: bf16 [rows, width]. Ids of the prompt beyond the model's vocabulary are rows:
   // vocabulary size + i is row i.
   std::vector<uint16_t> prompt_table;
+
+  EncoderRows encoder;  // EncoderInputs; length 0: none
 
   // GrammarMasks: what the output must be; null: anything (SequenceSpec::has_grammar is false)
   std::shared_ptr<const text::OutputConstraint> guide;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/modules/adapters.h"
+#include "runtime/modules/encoder_inputs.h"
 #include "runtime/modules/output_logits.h"
 #include "runtime/modules/prompt_embeddings.h"
 #include "runtime/prompts/pooler.h"
@@ -30,6 +31,7 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
       [&inbox](RequestId id) { inbox.push(MaskMade{id}); });
   StepModules all;
   all.push_back(std::make_unique<Adapters>(runner.limits()));
+  all.push_back(std::make_unique<EncoderInputs>());
   all.push_back(std::make_unique<PromptEmbeddings>(runner.vocab_size(), runner.embedding_width()));
   all.push_back(std::make_unique<OutputLogits>(runner.vocab_size()));
   all.push_back(

@@ -56,6 +56,26 @@ bool Scheduler::pause_for(const Sequence& sequence) {
 }
 
 Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
+  if (!hold_encoder(sequence)) return Admission::kNoRoom;
+  const Admission admission = try_admit_tokens(sequence, now);
+  if (admission != Admission::kAdmitted) release_encoder(sequence);
+  return admission;
+}
+
+// False: no room for its encoder input's result.
+bool Scheduler::hold_encoder(Sequence& sequence) {
+  const EncoderSpec& encoder = sequence.spec_.encoder;
+  if (encoder.length == 0) return true;
+  sequence.encoder_ = encoders_.hold(encoder.key, encoder.length);
+  return sequence.encoder_ != nullptr;
+}
+
+void Scheduler::release_encoder(Sequence& sequence) {
+  if (sequence.encoder_ != nullptr) encoders_.release(*sequence.encoder_);
+  sequence.encoder_ = nullptr;
+}
+
+Scheduler::Admission Scheduler::try_admit_tokens(Sequence& sequence, Time now) {
   const Sequence* leader = live_leader(sequence);
   if (leader && num_settled(*leader) < sequence.num_prompt_) return Admission::kSkipped;
   const bool forks = leader && can_fork(*leader);

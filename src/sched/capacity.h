@@ -33,7 +33,9 @@ struct Limits {
   int32_t max_scored_tokens = 0;
   int32_t max_adapters = 0;       // distinct adapters of sequences that hold memory
   int32_t max_adapter_pages = 0;  // pages of these adapters together
-  SchedulerConfig policy;         // kSwap: requires enable_reuse and a host pool
+  // Encoder inputs: positions of one, positions per step, blocks of their results; 0: no encoder.
+  int32_t max_encoder_length = 0, max_encoder_tokens = 0, num_cross_blocks = 0;
+  SchedulerConfig policy;  // kSwap: requires enable_reuse and a host pool
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_batch_size); }
   bool any_window() const { return groups.back().window > 0; }

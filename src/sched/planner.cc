@@ -9,14 +9,18 @@ namespace nereid::sched {
 
 StepPlan Scheduler::plan(Time now, StepPlan former) {
   StepPlan plan = std::move(former);
-  plan.rows.clear(), plan.copies.clear(), plan.onboards.clear(), plan.num_tokens = 0;
+  plan.rows.clear(), plan.copies.clear(), plan.onboards.clear(), plan.encodes.clear();
+  plan.num_tokens = 0;
   pool_.expire(now);
   ++serial_;
   short_of_memory_ = false;
   first_sat_out_last_ = std::exchange(first_sat_out_, false);
+  int32_t encoder_tokens = limits_.max_encoder_tokens;
+  plan_encodes(plan, encoder_tokens);
   sort_running();
   plan_decodes(plan);
   admit_waiting(plan, now);
+  plan_encodes(plan, encoder_tokens);
   plan_shares(plan);
   plan_drafts(plan);
   plan.onboards = pool_.take_onboards();
@@ -64,6 +68,20 @@ void Scheduler::sort_running() {
       left -= num_rows;
       decodes_.push_back(sequence);
     }
+  }
+}
+
+// Encoder inputs of running sequences, in order, as far as `left` positions last: whole, because
+// each of their positions attends to all. They are computed in front of the step's rows.
+void Scheduler::plan_encodes(StepPlan& plan, int32_t& left) {
+  if (left == 0) return;
+  for (Sequence* sequence : running_) {
+    EncoderCache::Entry* const entry = sequence->encoder_;
+    if (entry == nullptr || entry->is_computed || sequence->draining()) continue;
+    if (entry->length > left || std::ssize(plan.encodes) >= limits_.max_batch_size) return;
+    left -= entry->length;
+    entry->is_computed = true;
+    plan.encodes.push_back(sequence);
   }
 }
 

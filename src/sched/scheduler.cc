@@ -33,7 +33,10 @@ std::vector<BeamUpdate> beam_updates(std::vector<Hypothesis> hypotheses, bool lo
 
 }  // namespace
 
-Scheduler::Scheduler(const Limits& limits) : limits_(limits), pool_(pool_config(limits)) {
+Scheduler::Scheduler(const Limits& limits)
+    : limits_(limits),
+      pool_(pool_config(limits)),
+      encoders_(limits.num_cross_blocks, limits.tokens_per_block) {
   NEREID_CHECK(limits.max_batch_size > 0 && limits.max_num_tokens > 0 && limits.num_stages > 0);
   NEREID_CHECK(limits.max_queue_size > 0 && limits.max_sequence_length > 0);
   for (int32_t slot = limits.max_batch_size; slot-- > 0;) free_slots_.push_back(slot);
@@ -54,6 +57,9 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
     if (spec.output.pooling.has_value() != (spec.max_new_tokens == 0))
       return invalid_argument("max_tokens: {} {} pooling", spec.max_new_tokens,
                               spec.output.pooling ? "with" : "without");
+    if (spec.encoder.length < 0 || spec.encoder.length > limits_.max_encoder_length)
+      return invalid_argument("encoder input: {} positions; at most {} are allowed",
+                              spec.encoder.length, limits_.max_encoder_length);
     if (spec.id == 0 || sequences_.contains(spec.id))
       return invalid_argument("request id {} is not allowed: it must be new and not 0", spec.id);
     NEREID_CHECK(spec.leader == 0 || (spec.leader == group[0].id && spec.sampling.beam_width == 1 &&
@@ -162,6 +168,7 @@ void Scheduler::release(RequestId id) {
 
 std::vector<SequenceUpdate> Scheduler::fail(const StepPlan& plan, const Status& status) {
   pool_.forget_everything();
+  encoders_.forget_everything();
   std::vector<SequenceUpdate> all;
   for (const ScheduledRow& row : plan.rows)
     if (SequenceUpdate update = abort(row, status); !update.empty())
@@ -406,6 +413,7 @@ void Scheduler::release_memory(Sequence& sequence) {
     pool_.release(beam_slot.table, how);
     free_slots_.push_back(std::exchange(beam_slot.slot, -1));
   }
+  release_encoder(sequence);
 }
 
 }  // namespace nereid::sched

@@ -169,13 +169,15 @@ class Scheduler {
 
   // planner.cc: one step
   static bool can_go_on(const Sequence& s) {
-    return s.running() && !s.draining() && !s.arriving_ && !s.awaits_adapter_ && s.holds_ == 0;
+    return s.running() && !s.draining() && !s.arriving_ && !s.awaits_adapter_ && s.holds_ == 0 &&
+           (s.encoder_ == nullptr || s.encoder_->is_computed);
   }
   bool has_adapter(const Sequence& s) const {
     return s.spec_.adapter == 0 || !is_adapter_there_ || is_adapter_there_(s.spec_.adapter);
   }
   void sort_running();
   int32_t max_step_tokens() const;
+  void plan_encodes(StepPlan& plan, int32_t& left);
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
   void share_in_turn(int32_t budget);
@@ -196,6 +198,9 @@ class Scheduler {
   bool goes_before_running(const Sequence& sequence) const;
   bool pause_for(const Sequence& sequence);
   Admission try_admit(Sequence& sequence, Time now);
+  Admission try_admit_tokens(Sequence& sequence, Time now);
+  bool hold_encoder(Sequence& sequence);
+  void release_encoder(Sequence& sequence);
   bool has_place_for_adapter(const Sequence& sequence) const;
   bool admit(Sequence& sequence, PrefixHit& hit, const Contents& contents);
   const Sequence* live_leader(const Sequence& sequence) const;
@@ -213,6 +218,7 @@ class Scheduler {
   const Limits limits_;
   std::function<bool(uint64_t adapter)> is_adapter_there_;
   BlockPool pool_;
+  EncoderCache encoders_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;  // owner
   std::vector<Sequence*> running_;       // in order; with slots and blocks
   std::set<Sequence*, Before> waiting_;  // without slots and blocks

@@ -67,6 +67,8 @@ SchedulerStats Scheduler::stats() const {
 }
 
 void Scheduler::check() const {
+  encoders_.check();
+  int32_t encoder_holders = 0;
   int64_t held = 0, inflight = 0, queued = 0, pending = 0, draining = 0, deadlines = 0;
   int64_t arriving = 0, on_hold = 0;
   std::vector<bool> slot_used(limits_.max_batch_size, false);
@@ -83,6 +85,8 @@ void Scheduler::check() const {
       held += beam_slot.table.num_held();
     }
     num_slots += s->beam_slots_.size();
+    NEREID_CHECK((s->encoder_ != nullptr) == (s->spec_.encoder.length > 0));
+    encoder_holders += s->encoder_ != nullptr;
     NEREID_CHECK(!s->draining() || s->inflight_ > 0 || s->arriving_);
     NEREID_CHECK(s->arriving_ == pool_.is_arriving(s->beam_slots_[0].table));
     NEREID_CHECK(!s->arriving_ || s->inflight_ == 0);
@@ -97,12 +101,14 @@ void Scheduler::check() const {
     draining += s->draining();
     pending += s->pending_to_ - s->pending_from_;
   }
+  NEREID_CHECK(encoder_holders == encoders_.num_holders());
   NEREID_CHECK(std::ssize(adapters) <= limits_.max_adapters &&
                adapter_pages <= limits_.max_adapter_pages);
   for (const Sequence* s : waiting_) {
     for (const Sequence::BeamSlot& beam_slot : s->beam_slots_)
       NEREID_CHECK(beam_slot.slot < 0 && beam_slot.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
+    NEREID_CHECK(s->encoder_ == nullptr);
     NEREID_CHECK(!s->arriving_);
     NEREID_CHECK(s->pending_to_ == s->pending_from_);
     queued += !s->started_;

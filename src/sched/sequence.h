@@ -12,6 +12,7 @@
 #include "nereid/executor.h"
 #include "sched/beam_search.h"
 #include "sched/block_pool.h"
+#include "sched/encoder_cache.h"
 #include "sched/step_plan.h"
 
 namespace nereid::sched {
@@ -19,6 +20,12 @@ namespace nereid::sched {
 // Data that others keep with a sequence, from its submission until the scheduler forgets it.
 struct Payload {
   virtual ~Payload() = default;
+};
+
+// Input of a model's encoder.
+struct EncoderSpec {
+  std::string key;     // equal for equal inputs only, cache salt included
+  int32_t length = 0;  // positions; 0: none
 };
 
 // The scheduler's input for one sequence of a request.
@@ -37,6 +44,7 @@ struct SequenceSpec {
   std::string cache_salt;     // prefixes are shared only among equal ones
   uint64_t adapter = 0;       // counted by Limits::max_adapters; 0 = none. Part of the salt, too
   int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
+  EncoderSpec encoder;
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher first, then the smaller place
   bool streams_beams = false;  // beam search: an update after each step
@@ -72,6 +80,10 @@ class Sequence {
   // Whether its next row that samples can get drafts.
   bool may_draft() const { return !draining() && !pools() && !searches() && num_host_rows_ == 0; }
   bool awaits_adapter() const { return awaits_adapter_; }
+  // Blocks of its encoder input's result; empty unless running.
+  std::span<const BlockId> cross_blocks() const {
+    return encoder_ ? std::span<const BlockId>(encoder_->blocks) : std::span<const BlockId>();
+  }
   bool has_unknown() const { return unknown_ > 0; }  // some tokens are known to the device only
   // Tokens, summed over beams, that the next plan computes if it has room; drafts excluded.
   int32_t num_pending() const {
@@ -157,6 +169,7 @@ class Sequence {
   int32_t planned_from_ = 0;          // start of that row
   int32_t pending_from_ = 0, pending_to_ = 0;  // its pending prefix blocks, [from, to)
   int32_t onboarded_ = 0;                      // blocks copied from the host pool
+  EncoderCache::Entry* encoder_ = nullptr;     // held while running; null: no encoder input
   bool arriving_ = false;                      // some of its blocks have copies in flight
   bool awaits_adapter_ = false;                // see Scheduler::set_adapter_check()
   int32_t holds_ = 0;                          // hold() calls without release()

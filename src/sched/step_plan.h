@@ -52,11 +52,13 @@ struct StepPlan {
   // Host-pool copies to blocks that no row uses before Scheduler::onboarded(). They start after
   // `copies`, in the order of plans; no step waits for them.
   std::vector<PlanCopy> onboards;
-  std::vector<ScheduledRow> rows;  // may be empty with onboards
+  // Sequences whose encoder inputs are computed in front of the rows.
+  std::vector<const Sequence*> encodes;
+  std::vector<ScheduledRow> rows;  // may be empty with onboards or encodes
   int32_t num_tokens = 0;          // sum over rows
 
   // An empty plan has no copies.
-  bool empty() const { return rows.empty() && onboards.empty(); }
+  bool empty() const { return rows.empty() && onboards.empty() && encodes.empty(); }
 };
 
 // Sampling result of a row.

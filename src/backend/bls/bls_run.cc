@@ -18,6 +18,7 @@ constexpr Rename kToPreprocessing[] = {{"text_input", "QUERY"},
                                        {"max_tokens", "REQUEST_OUTPUT_LEN"},
                                        {"bad_words", "BAD_WORDS_DICT"},
                                        {"stop_words", "STOP_WORDS_DICT"},
+                                       {"decoder_text_input", "DECODER_QUERY"},
                                        {"embedding_bias_words", "EMBEDDING_BIAS_WORDS"},
                                        {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"}};
 
@@ -27,6 +28,8 @@ constexpr Rename kIds[] = {{"end_id", "END_ID"}, {"pad_id", "PAD_ID"}};
 
 constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
                                          {"REQUEST_INPUT_LEN", "input_lengths"},
+                                         {"DECODER_INPUT_ID", "decoder_input_ids"},
+                                         {"REQUEST_DECODER_INPUT_LEN", "decoder_input_lengths"},
                                          {"BAD_WORDS_IDS", "bad_words_list"},
                                          {"STOP_WORDS_IDS", "stop_words_list"},
                                          {"STOP_STRINGS", "stop_strings"},
@@ -91,9 +94,8 @@ constexpr Rename kGeneratedToText[] = {{"cum_log_probs", "CUM_LOG_PROBS"},
                                        {"batch_index", "BATCH_INDEX"}};
 
 // Inputs declared only so that a request with one is refused by name.
-constexpr const char* kRefused[] = {"decoder_text_input", "image_input",
-                                    "image_bytes_input",  "image_url_input",
-                                    "video_bytes_input",  "prompt_table_extra_id"};
+constexpr const char* kRefused[] = {"image_input", "image_bytes_input", "image_url_input",
+                                    "video_bytes_input", "prompt_table_extra_id"};
 
 Status refuse_unsupported(const Request& request) {
   for (const char* name : kRefused) {

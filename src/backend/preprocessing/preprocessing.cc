@@ -21,6 +21,16 @@ struct Prompts {
   size_t longest = 0, num_ids = 0;
 };
 
+// decoder_start_token_id of an encoder-decoder model's config.json; nullopt: there is none.
+std::optional<int32_t> decoder_start_of(const std::filesystem::path& dir) {
+  const auto config = read_json_file(dir / "config.json");
+  if (!config.ok() || !config->is_object()) return std::nullopt;
+  const json::value* const id = config->get_object().if_contains("decoder_start_token_id");
+  if (!id || !id->is_int64() || !std::in_range<int32_t>(id->get_int64()) || id->get_int64() < 0)
+    return std::nullopt;
+  return static_cast<int32_t>(id->get_int64());
+}
+
 class Preprocessing {
  public:
   static constexpr uint64_t kQuickBytes = 2048;  // nearly all of it text to tokenise
@@ -46,6 +56,7 @@ class Preprocessing {
     };
     p->end_id_ = id_of("eos_token").value_or(-1);
     p->pad_id_ = id_of("pad_token").value_or(p->end_id_);
+    p->decoder_start_id_ = decoder_start_of(*dir).value_or(p->pad_id_);
     p->long_thread_ = std::thread([model = p.get()] { model->answer_long_requests(); });
     return p;
   }
@@ -127,10 +138,16 @@ class Preprocessing {
 
   StatusOr<Output> embedding_bias(const Request& request, size_t batch) const;
 
+  // The decoder's prompts of an encoder-decoder model, padded behind: DECODER_QUERY, else its first
+  // token. Decoder-only models ignore the outputs.
+  template <class Add>
+  Status add_decoder_prompt(const Request& request, size_t batch, const Add& add) const;
+
   ModelSettings settings_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool add_special_tokens_ = true;
   int32_t end_id_ = -1, pad_id_ = -1;
+  int32_t decoder_start_id_ = -1;  // first token of a decoder's prompt
   std::string open_parameters_;
   Queue<std::unique_ptr<Request>> long_requests_;
   std::thread long_thread_;
@@ -267,12 +284,46 @@ std::optional<Output> stop_strings(const std::vector<std::vector<std::string>>& 
 // Refuses inputs that the model may declare but that have no effect here.
 Status refuse_unsupported(const Request& request) {
   using std::string_view_literals::operator""sv;
-  for (const auto name : {"DECODER_QUERY"sv, "IMAGE_BYTES"sv, "IMAGE_URL"sv, "VIDEO_BYTES"sv,
-                          "PROMPT_TABLE_EXTRA_ID"sv}) {
+  for (const auto name :
+       {"IMAGE_BYTES"sv, "IMAGE_URL"sv, "VIDEO_BYTES"sv, "PROMPT_TABLE_EXTRA_ID"sv}) {
     if (request.lacks(name)) continue;
     ASSIGN_OR_RETURN(const auto view, request.input(name));
     if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
   }
+  return ok();
+}
+
+template <class Add>
+Status Preprocessing::add_decoder_prompt(const Request& request, size_t batch,
+                                         const Add& add) const {
+  const bool wants_ids = settings_.output("DECODER_INPUT_ID") != nullptr;
+  const bool wants_length = settings_.output("REQUEST_DECODER_INPUT_LEN") != nullptr;
+  if (!wants_ids && !wants_length) return ok();
+  ASSIGN_OR_RETURN(const auto queries, request.strings("DECODER_QUERY"));
+  const bool has_queries =
+      queries && std::ranges::any_of(*queries, [](const auto& q) { return !q.empty(); });
+  std::vector<std::vector<int32_t>> prompts(batch, {decoder_start_id_});
+  if (has_queries) {
+    if (queries->size() != batch)
+      return invalid_argument("input 'DECODER_QUERY' has {} texts, expected {}, one for each QUERY",
+                              queries->size(), batch);
+    for (size_t i = 0; i < batch; ++i) {
+      if ((*queries)[i].empty()) continue;
+      ASSIGN_OR_RETURN(prompts[i], encode(request, (*queries)[i], /*add_special_tokens=*/false));
+    }
+  }
+  size_t longest = 1;
+  std::vector<int32_t> ids, lengths;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  RETURN_IF_ERROR(check_padding("DECODER_INPUT_ID", batch, longest, batch * longest));
+  for (const auto& prompt : prompts) {
+    lengths.push_back(static_cast<int32_t>(prompt.size()));
+    ids.insert(ids.end(), prompt.begin(), prompt.end());
+    ids.insert(ids.end(), longest - prompt.size(), pad_id_);
+  }
+  const auto rows = static_cast<int64_t>(batch);
+  if (wants_ids) add(make_output("DECODER_INPUT_ID", {rows, static_cast<int64_t>(longest)}, ids));
+  if (wants_length) add(make_output("REQUEST_DECODER_INPUT_LEN", {rows, 1}, lengths));
   return ok();
 }
 
@@ -304,13 +355,7 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
     add(std::move(ids));
   }
   add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
-  // The value for no decoder prompt; decoder-only models ignore the output.
-  if (settings_.output("DECODER_INPUT_ID")) {
-    add(make_output("DECODER_INPUT_ID", {rows, 1}, std::vector<int32_t>(batch, pad_id_)));
-  }
-  if (settings_.output("REQUEST_DECODER_INPUT_LEN")) {
-    add(make_output("REQUEST_DECODER_INPUT_LEN", {rows, 1}, std::vector<int32_t>(batch, 1)));
-  }
+  RETURN_IF_ERROR(add_decoder_prompt(request, batch, add));
   add(std::move(bad_ids));
   add(std::move(stop_ids));
   add(std::move(bias));

@@ -62,11 +62,27 @@ std::vector<std::string> memory_lines(const Executor& executor) {
   return lines;
 }
 
+// An encoder is read from its decoder's folder.
+Status check_encoder_path(const ModelSettings& settings, const std::filesystem::path& path) {
+  for (const char* key : {"encoder_model_path", "encoder_engine_dir"}) {
+    const auto encoder = settings.parameter(key);
+    std::error_code error;
+    if (!encoder || encoder->empty() || std::filesystem::equivalent(*encoder, path, error))
+      continue;
+    return unsupported(
+        "model '{}': parameter '{}' is {}: engines of encoder and decoder in two folders are not "
+        "read; give the Hugging Face folder as gpt_model_path, and here nothing or the same",
+        settings.name, key, *encoder);
+  }
+  return ok();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKEND_Model* model) {
   ASSIGN_OR_RETURN(ModelSettings settings, ModelSettings::read(model));
   ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
+  RETURN_IF_ERROR(check_encoder_path(settings, path));
   ASSIGN_OR_RETURN(ExecutorConfig config, read_executor_config(settings));
   warn_without_effect(settings, "tensorrtllm");
   if (settings.num_instances > 1 && config.num_instances <= 1)
@@ -103,6 +119,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->context_.decoupled = m->settings_.decoupled;
   m->context_.vocab_size = m->executor_->vocab_size();
   m->context_.max_sequence_length = m->executor_->max_sequence_length();
+  m->context_.encoder = m->executor_->encoder();
   m->context_.default_end_ids = m->executor_->default_end_ids();
   m->context_.declares_embedding = m->settings_.output("embedding") != nullptr;
   if (m->context_.declares_embedding) m->context_.embedding_size = m->executor_->hidden_size();

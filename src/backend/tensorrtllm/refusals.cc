@@ -12,10 +12,12 @@ namespace {
 
 // Inputs refused unless empty, or a single zero for each item (an id, count or flag that is off).
 constexpr std::string_view kRefused[] = {
-    "encoder_input_features", "encoder_output_lengths", "cross_attention_mask",
-    "skip_cross_attn_blocks", "multimodal_embedding",   "multimodal_hashes",
-    "multimodal_positions",   "multimodal_lengths",     "mrope_rotary_cos_sin",
-    "mrope_position_deltas",  "context_phase_params"};
+    "cross_attention_mask", "skip_cross_attn_blocks", "multimodal_embedding",
+    "multimodal_hashes",    "multimodal_positions",   "multimodal_lengths",
+    "mrope_rotary_cos_sin", "mrope_position_deltas",  "context_phase_params"};
+
+// Inputs refused in the same way by a model whose encoder takes no features.
+constexpr std::string_view kFeatures[] = {"encoder_input_features", "encoder_output_lengths"};
 
 // Inputs refused in the same way by a model without LoRA.
 constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config", "lora_path"};
@@ -47,6 +49,8 @@ Status refuse(const Request& request, std::span<const std::string_view> names,
 
 Status refuse_unsupported(const Request& request, const ReadContext& context) {
   RETURN_IF_ERROR(refuse(request, kRefused, ""));
+  if (context.encoder.feature_width == 0)
+    RETURN_IF_ERROR(refuse(request, kFeatures, ": the model has no encoder of features"));
   if (context.takes_adapters) return ok();
   return refuse(request, kLora, ": the model takes no adapters (parameter enable_lora)");
 }

@@ -12,8 +12,27 @@
 namespace nereid::backend {
 namespace {
 
+constexpr char kBatchNeedsDecoupled[] =
+    "Batch size > 1 requires the tensorrt_llm backend to be using decoupled transaction policy";
+
+// Batch of a model whose encoder takes features: [batch, frames, width].
+StatusOr<int64_t> read_feature_batch(const Request& request, const ReadContext& context) {
+  ASSIGN_OR_RETURN(const auto view, request.input("encoder_input_features"));
+  if (!view) {
+    return invalid_argument("input_ids or encoder_input_features is not present in the request.");
+  }
+  const int64_t width = context.encoder.feature_width;
+  if (view->shape.size() != 3 || view->shape[0] < 1 || view->shape[2] != width)
+    return invalid_argument(
+        "input 'encoder_input_features' has the shape [{}], expected [batch, frames, {}]",
+        fmt::join(view->shape, ", "), width);
+  if (view->shape[0] > 1 && !context.decoupled) return invalid_argument("{}", kBatchNeedsDecoupled);
+  return view->shape[0];
+}
+
 StatusOr<int64_t> read_batch(const Request& request, const ReadContext& context) {
   ASSIGN_OR_RETURN(const auto view, request.input("input_ids"));
+  if (context.encoder.feature_width > 0) return read_feature_batch(request, context);
   if (!view) {
     return invalid_argument("input_ids or encoder_input_features is not present in the request.");
   }
@@ -29,9 +48,7 @@ StatusOr<int64_t> read_batch(const Request& request, const ReadContext& context)
         batch);
   }
   if (batch > 1 && !context.decoupled) {
-    return invalid_argument(
-        "Batch size > 1 requires the tensorrt_llm backend to be using decoupled transaction "
-        "policy");
+    return invalid_argument("{}", kBatchNeedsDecoupled);
   }
   return batch;
 }
@@ -68,7 +85,76 @@ StatusOr<std::optional<Pooling>> read_pooling(const Item& item, const ReadContex
   return invalid_argument("input 'pooling' is '{}', expected last, mean or score", name);
 }
 
-Status read_prompt(const Item& item, const ReadContext& context, nereid::Request& out) {
+// Audio features of an item, [1, frames, width]; an odd last frame is left out.
+Status read_features(const Item& item, const ReadContext& context, EncoderInput& out) {
+  ASSIGN_OR_RETURN(const auto view, item.input("encoder_input_features"));
+  const auto bytes = std::as_bytes(std::span(view->bytes));
+  switch (view->datatype) {
+    case TRITONSERVER_TYPE_FP32:
+      out.features = floats_of<float>(bytes);
+      break;
+    case TRITONSERVER_TYPE_FP16:
+      out.features = floats_of<F16>(bytes);
+      break;
+    case TRITONSERVER_TYPE_BF16:
+      out.features = floats_of<BF16>(bytes);
+      break;
+    default:
+      return invalid_argument("input 'encoder_input_features' is {}, expected FP32, FP16 or BF16",
+                              TRITONSERVER_DataTypeString(view->datatype));
+  }
+  // Items of a batch may be shorter than its tensor.
+  const auto width = static_cast<size_t>(context.encoder.feature_width);
+  ASSIGN_OR_RETURN(const auto length, item.scalar<int32_t>("encoder_output_lengths"));
+  size_t frames = out.features.size() / width / 2 * 2;
+  if (length) {
+    RETURN_IF_ERROR(
+        check_value("encoder_output_lengths", *length, {1, static_cast<double>(frames / 2)}));
+    frames = static_cast<size_t>(*length) * 2;
+  }
+  out.features.resize(frames * width);
+  return ok();
+}
+
+// Makes the prompt the encoder's input, and reads the decoder's.
+Status read_encoder_input(const Item& item, const ReadContext& context, std::vector<TokenId> prompt,
+                          nereid::Request& out) {
+  EncoderInput& input = out.encoder_input.emplace();
+  const EncoderFacts& encoder = context.encoder;
+  if (encoder.feature_width > 0) {
+    RETURN_IF_ERROR(read_features(item, context, input));
+  } else {
+    input.token_ids = std::move(prompt);
+  }
+  const size_t length = encoder.feature_width > 0
+                            ? input.features.size() / 2 / static_cast<size_t>(encoder.feature_width)
+                            : input.token_ids.size();
+  if (length > static_cast<size_t>(encoder.max_length))
+    return invalid_argument("Encoder length ({}) exceeds maximum encoder input length ({}).",
+                            length, encoder.max_length);
+  ASSIGN_OR_RETURN(auto ids, item.values<int32_t>("decoder_input_ids"));
+  if (ids && !ids->empty()) {
+    ASSIGN_OR_RETURN(const auto given, item.scalar<int32_t>("decoder_input_lengths"));
+    if (given && item.batch() > 1) {
+      RETURN_IF_ERROR(check_value(fmt::format("decoder_input_lengths[{}]", item.index()), *given,
+                                  {1, static_cast<double>(ids->size())}));
+      ids->resize(static_cast<size_t>(*given));
+    }
+    out.input_token_ids = *std::move(ids);
+  } else if (encoder.decoder_start_id >= 0) {
+    out.input_token_ids = {encoder.decoder_start_id};
+  } else {
+    return invalid_argument(
+        "input 'decoder_input_ids' has no tokens, expected at least 1, since the model names no "
+        "first token (!mInputTokenIds.empty())");
+  }
+  clamp_to_vocabulary(out.input_token_ids, context.vocab_size, false);
+  return ok();
+}
+
+// The prompt's ids, padding removed; of an encoder-decoder model those of the encoder's input.
+StatusOr<std::vector<TokenId>> read_input_ids(const Item& item, const ReadContext& context,
+                                              nereid::Request& out) {
   ASSIGN_OR_RETURN(auto ids, item.values<int32_t>("input_ids"));
   RETURN_IF_ERROR(read_prompt_table(item, context.vocab_size, *ids, out));
   if (item.batch() > 1) {
@@ -85,7 +171,19 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
   clamp_to_vocabulary(*ids, context.vocab_size, out.prompt_table.has_value());
   if (out.prompt_table && !out.prompt_table->extra_ids.empty())
     out.prompt_table->extra_ids.resize(ids->size());
-  out.input_token_ids = *std::move(ids);
+  return *std::move(ids);
+}
+
+Status read_prompt(const Item& item, const ReadContext& context, nereid::Request& out) {
+  std::vector<TokenId> ids;
+  if (context.encoder.feature_width == 0) {
+    ASSIGN_OR_RETURN(ids, read_input_ids(item, context, out));
+  }
+  if (context.encoder.max_length > 0) {
+    RETURN_IF_ERROR(read_encoder_input(item, context, std::move(ids), out));
+  } else {
+    out.input_token_ids = std::move(ids);
+  }
   ASSIGN_OR_RETURN(out.output.pooling, read_pooling(item, context));
   ASSIGN_OR_RETURN(const auto max_tokens, item.scalar<int32_t>("request_output_len"));
   if (!max_tokens) return invalid_argument("request_output_len is not present in the request");

@@ -18,6 +18,7 @@ struct ReadContext {
   std::vector<TokenId> default_end_ids;  // from the checkpoint
   int32_t vocab_size = 0;
   int32_t max_sequence_length = 0;
+  EncoderFacts encoder;
   int32_t max_beam_width = 1;
   bool takes_adapters = false;
   // Root of the folders that requests may name; empty: requests may name none.

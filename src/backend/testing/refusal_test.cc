@@ -92,8 +92,9 @@ TEST_F(RefusalTest, EncodersAreNamedWithoutTokens) {
     inputs.push_back(int_input("request_output_len", 2));
     return std::string(message(Talk(server_, "tensorrt_llm", std::move(inputs)).wait().status));
   };
-  EXPECT_EQ(error({bytes_input("encoder_input_features", TRITONSERVER_TYPE_FP16, {1, 4, 8})}),
-            "input 'encoder_input_features' is not supported");
+  EXPECT_EQ(
+      error({bytes_input("encoder_input_features", TRITONSERVER_TYPE_FP16, {1, 4, 8})}),
+      "input 'encoder_input_features' is not supported: the model has no encoder of features");
   EXPECT_EQ(error({}), "input_ids or encoder_input_features is not present in the request.");
 }
 

@@ -60,9 +60,10 @@ class Chooser {
     const auto size = graph_.model.ropes[static_cast<size_t>(id)].inverse_frequencies.size();
     return {nullptr, static_cast<int64_t>(2 * size)};
   }
-  kernels::CacheView cache(int32_t, const Attention& op) const {
+  template <class Op>
+  kernels::CacheView cache(int32_t, const Op& op) const {
     kernels::CacheView cache;
-    cache.window = op.window;
+    if constexpr (requires { op.window; }) cache.window = op.window;
     cache.layout = kernels::key_layout(context_.device.kind, op.heads.dim, cache.block_tokens);
     return cache;
   }

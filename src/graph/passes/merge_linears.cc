@@ -140,7 +140,7 @@ void merge_parts_for(Graph& graph) {
 }  // namespace
 
 Status merge_qkv(Graph& graph, const PassContext&) {
-  merge_parts_for<Rope, Attention>(graph);
+  merge_parts_for<Rope, Attention, StoreKv>(graph);
   return ok();
 }
 

@@ -66,8 +66,13 @@ void take_rows(const std::vector<WeightPart>& parts, int64_t width, bool is_vect
                   end = std::min(range.end(), at + parts[i].size);
     for (size_t p = i; begin < end && p < next; ++p) {
       WeightPart part = parts[p];
-      part.total = part.tensor_rows();
-      part.first += (begin - at) * part.step;
+      if (!part.elements.empty()) {
+        const auto first = part.elements.begin() + static_cast<ptrdiff_t>(begin - at);
+        part.elements = std::vector<int32_t>(first, first + static_cast<ptrdiff_t>(end - begin));
+      } else {
+        part.total = part.tensor_rows();
+        part.first += (begin - at) * part.step;
+      }
       part.size = end - begin;
       out.push_back(std::move(part));
     }
@@ -499,8 +504,30 @@ class Partitioner {
       local.alibi_heads = op.heads.num;
     }
     local.sinks = take(op.sinks, {.rows = Ranges{heads}});
+    const int64_t width = op.bias_width;
+    local.bias = take(op.bias, {.rows = Ranges{{heads.begin * width, heads.size * width}}});
     const Units units{op.heads.num, op.heads.value_dim()};
     local.out = set(op.out, op.heads.num > 1 ? Layout{.columns = {units}} : Layout());
+    emit(local);
+    return ok();
+  }
+
+  Status add(const CrossAttention& op) {
+    const Layout& q = layout(op.q);
+    if (q.columns.empty()) return add_whole(op);
+    CrossAttention local = op;
+    local.q = local_[op.q];
+    local.heads = local_heads(op.heads, q);
+    local.out = set(op.out, {.columns = {Units{op.heads.num, op.heads.dim}}});
+    emit(local);
+    return ok();
+  }
+  Status add(const StoreKv& op) {
+    const Layout& kv = layout(op.kv);
+    if (kv.columns.empty()) return add_whole(op);
+    StoreKv local = op;
+    local.kv = local_[op.kv];
+    local.heads = local_heads(op.heads, kv);
     emit(local);
     return ok();
   }

@@ -72,6 +72,7 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
   for (const Node& node : graph.nodes)
     if (!std::holds_alternative<Linear>(node.op) && !std::holds_alternative<ExpertLinear>(node.op))
       set(node.op, false);
+  if (graph.model.is_encoder) head = kNone;
   if (head != kNone) chosen[static_cast<size_t>(head)] = false;
   for (size_t i = 0; i < chosen.size(); ++i) {
     Weight& weight = graph.weights[i];

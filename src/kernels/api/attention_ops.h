@@ -83,6 +83,10 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
 // Score s = scale * (query . key); with a cap: cap * tanh(s / cap); with ALiBi: s - alibi_slope() *
 // (i - j). A sink logit is an additional score of each query without a value: it enlarges the sum
 // of weights (and m) only.
+// Bidirectional (encoders): the row has all positions of its text, and a query attends to all of
+// them, j < the row's end.
+// Relative position bias (T5): score + bias[head][clamp(j - i, bias_first, bias_first +
+// bias_width - 1) - bias_first].
 // A bf16 cache has rounded values. MLA: the cache has keys only, rotated and rounded like others;
 // values are read from them. An i8 or f8e4m3 cache has, for a vector x of one token and head, scale
 // = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the value is scale *
@@ -93,16 +97,19 @@ struct AttentionOf {
   static constexpr bool kRowsIndependent = false;
   typename F::Value qkv;  // f32 [n, heads.width()]
   Heads heads;
-  typename F::Cache cache;  // cache.window is the effective window, which includes the server's
-  int32_t window = 0;       // the model's; 0 = full attention
-  bool chunked = false;     // attention within chunks of `window`
-  float scale = 0;          // of scores, usually 1 / sqrt(d)
-  float cap = 0;            // 0 = none
-  float alibi = 0;          // exponent of the smallest slope, usually 8; 0 = no ALiBi
-  float alibi_scale = 1;    // factor of the slopes
+  typename F::Cache cache;     // cache.window is the effective window, which includes the server's
+  int32_t window = 0;          // the model's; 0 = full attention
+  bool chunked = false;        // attention within chunks of `window`
+  bool bidirectional = false;  // window 0, no ALiBi, no draft trees
+  float scale = 0;             // of scores, usually 1 / sqrt(d)
+  float cap = 0;               // 0 = none
+  float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
+  float alibi_scale = 1;       // factor of the slopes
   // Where ranks have some of the heads: index of the first one, and number of all; 0: heads.num.
   int32_t alibi_first = 0, alibi_heads = 0;
-  typename F::Weight sinks;    // [heads.num] sink logits, optional
+  typename F::Weight sinks;  // [heads.num] sink logits, optional
+  typename F::Weight bias;   // f32 [heads.num, bias_width] by j - i from bias_first on, optional
+  int32_t bias_first = 0, bias_width = 0;
   typename F::Angles angles;   // optional, cols <= heads.dim
   bool interleaved = false;    // as in Rope
   typename F::Value out;       // bf16 [n, heads.num * heads.value_dim()]
@@ -113,12 +120,16 @@ struct AttentionOf {
         in("qkv", &AttentionOf::qkv, {DType::kF32}).of(OutputRows::kTokens),
         attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
         attribute("window", &AttentionOf::window), attribute("chunked", &AttentionOf::chunked),
+        attribute("bidirectional", &AttentionOf::bidirectional),
         attribute("scale", &AttentionOf::scale), attribute("cap", &AttentionOf::cap),
         attribute("alibi", &AttentionOf::alibi),
         attribute("alibi_scale", &AttentionOf::alibi_scale),
         attribute("alibi_first", &AttentionOf::alibi_first),
         attribute("alibi_heads", &AttentionOf::alibi_heads),
         vector("sinks", &AttentionOf::sinks).maybe(),
+        vector("bias", &AttentionOf::bias).exact().maybe(),
+        attribute("bias_first", &AttentionOf::bias_first),
+        attribute("bias_width", &AttentionOf::bias_width),
         kernels::angles("angles", &AttentionOf::angles).maybe(),
         attribute("interleaved", &AttentionOf::interleaved),
         kernels::out("out", &AttentionOf::out, {DType::kBF16}).of(OutputRows::kTokens),
@@ -130,6 +141,12 @@ struct AttentionOf {
     if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
     if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
     if (is_given(a.sinks) && a.sinks.k != a.heads.num) return "there is not one sink for each head";
+    if (a.bidirectional && (a.window > 0 || a.alibi > 0))
+      return "bidirectional attention has no window and no ALiBi";
+    if (is_given(a.bias) ? a.bias_width < 1 || a.bias.k != int64_t{a.heads.num} * a.bias_width
+                         : a.bias_width != 0)
+      return "the bias has not bias_width columns for each head";
+    if (a.bias_first > 0 || a.bias_first < -(1 << 20)) return "bias_first is out of range";
     if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
     if (!std::isfinite(a.alibi) || a.alibi < 0) return "alibi is negative or no number";
     if (!std::isfinite(a.alibi_scale) || a.alibi_scale <= 0) return "alibi_scale is not positive";
@@ -142,6 +159,64 @@ struct AttentionOf {
     return check_heads(a.heads, a.qkv.cols);
   }
   friend void reference(const AttentionOf<Views>& a);
+};
+
+// Cross attention: a query attends to all keys of its row's encoder output, positions [0,
+// cross_lengths[row]) of the blocks in cross_table. Score: scale * (query . key). A row without
+// encoder output: 0. Stores nothing.
+template <class F>
+struct CrossAttentionOf {
+  static constexpr std::string_view kName = "cross_attention";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value q;  // f32 [n, heads.num * heads.dim]
+  Heads heads;          // latent 0
+  typename F::Cache cache;
+  float scale = 0;
+  typename F::Value out;       // bf16 [n, heads.num * heads.dim]
+  typename F::Step step = {};  // row_begin, row_of_token, cross_lengths, cross_table
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("q", &CrossAttentionOf::q, {DType::kF32}).of(OutputRows::kTokens),
+        attribute("heads", &CrossAttentionOf::heads),
+        kernels::cache("cache", &CrossAttentionOf::cache),
+        attribute("scale", &CrossAttentionOf::scale),
+        kernels::out("out", &CrossAttentionOf::out, {DType::kBF16}).of(OutputRows::kTokens),
+        kernels::step(&CrossAttentionOf::step));
+  }
+  static std::string_view check(const CrossAttentionOf<Views>& a) {
+    if (a.heads.latent != 0) return "latent heads have no cross attention";
+    if (a.out.cols != a.q.cols || a.q.cols != int64_t{a.heads.num} * a.heads.dim)
+      return "q and out are not as wide as the query heads";
+    if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
+    return check_heads(a.heads, a.heads.width());
+  }
+  friend void reference(const CrossAttentionOf<Views>& a);
+};
+
+// Stores keys and values of an encoder's output for CrossAttention, at the tokens' positions of
+// the rows' blocks; rounded and scaled as by Attention.
+template <class F>
+struct StoreKvOf {
+  static constexpr std::string_view kName = "store_kv";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value kv;  // f32 [n, 2 * heads.num_kv * heads.dim]: keys, values
+  Heads heads;           // num_kv and dim count; latent 0
+  typename F::Cache cache;
+  typename F::Step step = {};  // positions, row_of_token, block_table
+
+  static constexpr auto fields() {
+    return std::tuple(in("kv", &StoreKvOf::kv, {DType::kF32}).of(OutputRows::kTokens),
+                      attribute("heads", &StoreKvOf::heads),
+                      kernels::cache("cache", &StoreKvOf::cache), kernels::step(&StoreKvOf::step));
+  }
+  static std::string_view check(const StoreKvOf<Views>& a) {
+    if (a.heads.latent != 0) return "latent heads have no cross attention";
+    if (a.kv.cols != int64_t{2} * a.heads.num_kv * a.heads.dim)
+      return "kv is not as wide as keys and values";
+    return check_heads(a.heads, a.heads.width());
+  }
+  friend void reference(const StoreKvOf<Views>& a);
 };
 
 // ALiBi slope of one of the call's heads.

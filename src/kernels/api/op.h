@@ -139,6 +139,10 @@ struct BatchView {
   // positions[i], and they follow all earlier cells.
   const int32_t* after = nullptr;  // [n]
   const int32_t* cells = nullptr;  // [n] cells of keys and values
+  // Encoder output of each row, for cross attention; null: none in the step.
+  const int32_t* cross_lengths = nullptr;  // [num_rows] positions; 0: none
+  const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks]
+  int32_t max_cross_blocks = 0;
 };
 
 // Cell of a position for token `i`: its ancestor's in the tree at that position, else the position.
@@ -340,12 +344,13 @@ constexpr bool lists_all_members() {
   return std::tuple_size_v<decltype(Op::fields())> == num_members<Op>();
 }
 
-// Rows of a kernel call: those of the first output.
+// Rows of a kernel call: those of the first output, or without outputs of the first input.
 template <class Op>
 int64_t rows_of(const Op& op) {
+  constexpr Role kOf = has_role<Op, Role::kOut>() ? Role::kOut : Role::kIn;
   int64_t rows = -1;
   for_fields(op, [&](const auto& field, const auto& operand) {
-    if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kOut)
+    if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kOf)
       if (rows < 0) rows = operand.rows;
   });
   return rows;

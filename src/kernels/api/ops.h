@@ -27,7 +27,8 @@ using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
                  GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
                  HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>,
-                 ScaleByPositionOf<F>, XieluOf<F>, SelectExpertsOf<F>>;
+                 ScaleByPositionOf<F>, XieluOf<F>, SelectExpertsOf<F>, CrossAttentionOf<F>,
+                 StoreKvOf<F>, ShiftRowsOf<F>>;
 
 template <class Variant, class... More>
 struct JoinedOps;
@@ -71,6 +72,9 @@ using LowRank = LowRankOf<Ids>;
 using ScaleByPosition = ScaleByPositionOf<Ids>;
 using Xielu = XieluOf<Ids>;
 using SelectExperts = SelectExpertsOf<Ids>;
+using CrossAttention = CrossAttentionOf<Ids>;
+using StoreKv = StoreKvOf<Ids>;
+using ShiftRows = ShiftRowsOf<Ids>;
 using AllReduce = AllReduceOf<Ids>;
 using AllReduceNorm = AllReduceNormOf<Ids>;
 using AllGather = AllGatherOf<Ids>;
@@ -101,6 +105,9 @@ using LowRank = LowRankOf<Views>;
 using ScaleByPosition = ScaleByPositionOf<Views>;
 using Xielu = XieluOf<Views>;
 using SelectExperts = SelectExpertsOf<Views>;
+using CrossAttention = CrossAttentionOf<Views>;
+using StoreKv = StoreKvOf<Views>;
+using ShiftRows = ShiftRowsOf<Views>;
 using AllReduce = AllReduceOf<Views>;
 using AllReduceNorm = AllReduceNormOf<Views>;
 using AllGather = AllGatherOf<Views>;

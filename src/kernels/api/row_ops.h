@@ -141,12 +141,12 @@ struct ActivateOf {
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;  // f32 [n, width]
   Activation activation = Activation::kSilu;
-  typename F::Value out;  // bf16 [n, width]
+  typename F::Value out;  // bf16 or f32 [n, width]
 
   static constexpr auto fields() {
     return std::tuple(in("x", &ActivateOf::x, {DType::kF32}),
                       attribute("activation", &ActivateOf::activation),
-                      kernels::out("out", &ActivateOf::out, {DType::kBF16}));
+                      kernels::out("out", &ActivateOf::out, {DType::kBF16, DType::kF32}));
   }
   static std::string_view check(const ActivateOf<Views>& a) {
     if (a.x.cols != a.out.cols) return "out is not as wide as x";

@@ -122,4 +122,26 @@ struct GatherRowsOf {
   friend void reference(const GatherRowsOf<Views>& a);
 };
 
+// out[i] = x[i - 1], the row of the position before; 0 at position 0. Rows have all positions of
+// their text, as an encoder's.
+template <class F>
+struct ShiftRowsOf {
+  static constexpr std::string_view kName = "shift_rows";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;         // f32 [n, width]
+  typename F::Value out;       // f32 [n, width]
+  typename F::Step step = {};  // positions
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &ShiftRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+                      kernels::out("out", &ShiftRowsOf::out, {DType::kF32}).of(OutputRows::kTokens),
+                      kernels::step(&ShiftRowsOf::step));
+  }
+  static std::string_view check(const ShiftRowsOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    return {};
+  }
+  friend void reference(const ShiftRowsOf<Views>& a);
+};
+
 }  // namespace nereid::kernels

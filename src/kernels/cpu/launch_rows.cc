@@ -111,6 +111,20 @@ Status launch_gather_rows(const GatherRows& a, ThreadPool& pool) {
   return ok();
 }
 
+Status launch_shift_rows(const ShiftRows& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const auto bytes = static_cast<size_t>(a.out.cols) * sizeof(float);
+  for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (a.step.positions[i] == 0)
+        std::memset(a.out.row<float>(i), 0, bytes);
+      else
+        std::memcpy(a.out.row<float>(i), a.x.row<float>(i - 1), bytes);
+    }
+  });
+  return ok();
+}
+
 Status launch_norm(const Raw& raw, const Norm& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const NormRaw n = {
@@ -181,7 +195,8 @@ Status launch_activate(const Raw& raw, const Activate& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const ActivateRaw r = {
       .x = a.x.as<float>(),
-      .out = a.out.as<uint16_t>(),
+      .out = a.out.data,
+      .out_bf16 = a.out.dtype == DType::kBF16,
       .width = a.out.cols,
       .x_stride = a.x.stride,
       .out_stride = a.out.stride,
@@ -258,6 +273,10 @@ Table<ScaleByPosition> table<ScaleByPosition>() {
 template <>
 Table<GatherRows> table<GatherRows>() {
   return generic<GatherRows, launch_gather_rows>();
+}
+template <>
+Table<ShiftRows> table<ShiftRows>() {
+  return generic<ShiftRows, launch_shift_rows>();
 }
 template <>
 Table<Quantize> table<Quantize>() {

@@ -47,7 +47,8 @@ struct GluRaw {
 
 struct ActivateRaw {
   const float* x;
-  uint16_t* out;
+  void* out;
+  bool out_bf16;
   int64_t width, x_stride, out_stride;
   int activation;  // of row_ops.h
 };
@@ -149,8 +150,8 @@ constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kKeysPerPanel = 16;
 
 struct AttentionRaw {
-  const float* qkv;
-  void* k_cache;  // panels
+  const float* qkv;  // attention_tile(): queries first; attention_store(): keys after `heads` heads
+  void* k_cache;     // panels
   void* v_cache;
   float* k_scales;  // one per cached vector, or null
   float* v_scales;
@@ -158,7 +159,10 @@ struct AttentionRaw {
   RotationRaw rotation;
   const uint16_t* sinks;  // [heads], or null
   const float* slopes;    // [heads], or null
+  const float* bias;      // [heads, bias_width] by distance from bias_first on, or null
+  int64_t bias_first, bias_width;
   const int32_t* positions;
+  const int32_t* last;  // [rows] last visible position of all queries, -1: none; or null: causal
   const int32_t* row_of_token;
   const int32_t* block_table;
   const int32_t* after;  // draft trees, with cells, or null

@@ -119,6 +119,11 @@ void copy_scales(const float* from, int64_t count, float unit, float* to) {
   for (; i < count; ++i) to[i] = from[i] * unit;
 }
 
+// Last position visible to a token.
+int64_t last_of(const AttentionRaw& a, int64_t token) {
+  return a.last ? a.last[a.row_of_token[token]] : a.positions[token];
+}
+
 // Two ranges of a tile's keys, sink and window, in order.
 struct Ranges {
   int64_t begin[2], end[2];
@@ -126,8 +131,8 @@ struct Ranges {
   bool operator==(const Ranges&) const = default;
 };
 
-// Keys of the tile at `first` visible to the queries at positions [oldest, newest] together; exact
-// for one query. Empty ranges are at 0 or kTile.
+// Keys of the tile at `first` visible to queries whose last visible positions are [oldest, newest]
+// together; exact for one query. Empty ranges are at 0 or kTile.
 Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t first) {
   const int64_t sink = a.window > 0 ? min_of(a.sink, newest + 1) : 0;
   int64_t recent = a.window > 0 ? max_of(sink, oldest + 1 - a.window) : 0;
@@ -228,18 +233,35 @@ struct Query {
   int64_t row, head, position, first_key;
 };
 
-// Applies scale, cap and slope to the scores of a query's tile.
+// Adds the relative position bias to the scores of a query's tile.
+void add_bias(const AttentionRaw& a, const Query& q, float* scores) {
+  const float* const table = a.bias + q.head * a.bias_width;
+  const int64_t column = q.first_key - q.position - a.bias_first;  // of the tile's first key
+  const int64_t begin = min_of(max_of(-column, 0), kTile);
+  const int64_t end = min_of(max_of(a.bias_width - column, begin), kTile);
+  float biases[kTile];
+  for (int64_t i = 0; i < begin; ++i) biases[i] = table[0];
+  for (int64_t i = begin; i < end; ++i) biases[i] = table[column + i];
+  for (int64_t i = end; i < kTile; ++i) biases[i] = table[a.bias_width - 1];
+  for (int64_t i = 0; i < kTile; i += kLanes)
+    store(scores + i, add(load(scores + i), load(biases + i)));
+}
+
+// Applies scale, cap, slope and bias to the scores of a query's tile.
 void bend(const AttentionRaw& a, const Query& q, float* scores) {
   const F scale = set1(a.scale), cap = set1(a.cap);
-  const float slope = a.slopes ? a.slopes[q.head] : 0;
   for (int64_t i = 0; i < kTile; i += kLanes) {
     F score = mul(load(scores + i), scale);
     if (a.cap > 0) score = mul(cap, tanh(div(score, cap)));
+    store(scores + i, score);
+  }
+  for (int64_t i = 0; a.slopes && i < kTile; i += kLanes) {
     float distances[kLanes];
     for (int64_t j = 0; j < kLanes; ++j)
       distances[j] = static_cast<float>(q.position - q.first_key - i - j);
-    store(scores + i, sub(score, mul(set1(slope), load(distances))));
+    store(scores + i, sub(load(scores + i), mul(set1(a.slopes[q.head]), load(distances))));
   }
+  if (a.bias) add_bias(a, q, scores);
 }
 
 // Scores of a query become weights (in units of the cache's scales); sum and accumulator are
@@ -251,7 +273,7 @@ void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Q
   if constexpr (Cache::kHasScales)
     for (int64_t i = 0; i < kTile; i += kLanes)
       store(scores + i, mul(load(scores + i), load(s.k_scales + i)));
-  const bool bent = a.cap > 0 || a.slopes;
+  const bool bent = a.cap > 0 || a.slopes || a.bias;
   if (bent) bend(a, q, scores);
   const float unit = bent ? 1 : a.scale;
   for (int64_t i = seen.end[0]; i < seen.begin[1]; ++i) scores[i] = -kInfinity;
@@ -362,7 +384,7 @@ void attend_tile(const AttentionRaw& a, const Part& part, int64_t first_key,
   linear_block<typename Cache::Dot>(scores, ScatteredPanels{panels}, 0, part.rows(), 0,
                                     kTilePanels);
   const auto seen_by = [&](int64_t token) {
-    const int64_t position = a.positions[part.begin + token];
+    const int64_t position = last_of(a, part.begin + token);
     return visible(a, position, position, first_key);
   };
   for (int64_t t = 0; t < part.count;) {
@@ -373,9 +395,9 @@ void attend_tile(const AttentionRaw& a, const Part& part, int64_t first_key,
     if (seen.empty()) continue;
     const int64_t end = t * part.heads;
     for (int64_t r = row; r < end; ++r)
-      soften<Cache>(
-          a, seen, s,
-          {r, part.head + r % part.heads, a.positions[part.begin + r / part.heads], first_key});
+      soften<Cache>(a, seen, s,
+                    {r, part.head + r % part.heads,
+                     a.positions ? a.positions[part.begin + r / part.heads] : 0, first_key});
     if (widened)
       weigh_rows(WidenedValues{s.values, width}, seen, width, row, end, s);
     else
@@ -438,7 +460,7 @@ void attend(const AttentionRaw& a, const Part& part, float* scratch) {
   layout(a, part.rows(), scratch, &s);
   load_queries<Cache>(a, part, s);
   const int64_t row = a.row_of_token[part.begin];
-  const int64_t oldest = a.positions[part.begin], newest = a.positions[part.begin + part.count - 1];
+  const int64_t oldest = last_of(a, part.begin), newest = last_of(a, part.begin + part.count - 1);
   // Few rows read values from the cache, many widen them once.
   const bool in_tree = a.after && a.after[part.begin] > 0;
   const bool widen = in_tree || a.latent || part.rows() > 2 * kHeads || a.head_dim % kLanes != 0;
@@ -455,7 +477,8 @@ void attend(const AttentionRaw& a, const Part& part, float* scratch) {
   for (int64_t r = 0; r < part.rows(); ++r) {
     uint16_t* out = a.out + (part.begin + r / part.heads) * a.out_stride +
                     (part.head + r % part.heads) * a.value_dim;
-    write_line<Bf16Cache>(s.acc + r * width, a.value_dim, set1(Cache::kUnit / s.sums[r]), out);
+    const float factor = s.sums[r] == 0 ? 0 : Cache::kUnit / s.sums[r];  // without keys: 0
+    write_line<Bf16Cache>(s.acc + r * width, a.value_dim, set1(factor), out);
   }
 }
 

@@ -231,8 +231,15 @@ void activate(const ActivateRaw& a, int64_t begin, int64_t end) {
   with_activation(a.activation, [&](auto act) {
     for (int64_t row = begin; row < end; ++row) {
       const float* x = a.x + row * a.x_stride;
-      uint16_t* out = a.out + row * a.out_stride;
-      for_vectors(a.width, [&](int64_t i, int64_t n) { put(out + i, act(get(x + i, n)), n); });
+      const auto write = [&](auto* out) {
+        for_vectors(a.width, [&](int64_t i, int64_t n) {
+          put(out + row * a.out_stride + i, act(get(x + i, n)), n);
+        });
+      };
+      if (a.out_bf16)
+        write(static_cast<uint16_t*>(a.out));
+      else
+        write(static_cast<float*>(a.out));
     }
   });
 }

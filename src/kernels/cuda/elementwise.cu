@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kF8Threads)
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
-template <Activation kActivation, int kWidth>
-__global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width, __nv_bfloat16* out,
+template <Activation kActivation, int kWidth, class Out>
+__global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width, Out* out,
                                 int64_t out_stride) {
   let_next_begin();
   wait_for_previous();
@@ -287,12 +287,18 @@ cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
   return a.x.dtype == DType::kBF16 ? enqueue_glu<kActivation, __nv_bfloat16>(a, stream)
                                    : enqueue_glu<kActivation, float>(a, stream);
 }
+template <Activation kActivation, class Out>
+cudaError_t enqueue_activate(const Activate& a, cudaStream_t stream) {
+  return launch_overlapped(
+      is_vector(a) ? activate_kernel<kActivation, 4, Out> : activate_kernel<kActivation, 1, Out>,
+      a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
+      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, static_cast<Out*>(a.out.data),
+      a.out.stride);
+}
 template <Activation kActivation>
 cudaError_t enqueue(const Activate& a, cudaStream_t stream) {
-  return launch_overlapped(
-      is_vector(a) ? activate_kernel<kActivation, 4> : activate_kernel<kActivation, 1>, a.out.rows,
-      grid_for(a.out.rows, a.out.cols), kThreads, 0, stream, static_cast<const float*>(a.x.data),
-      a.x.stride, a.out.cols, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+  return a.out.dtype == DType::kF32 ? enqueue_activate<kActivation, float>(a, stream)
+                                    : enqueue_activate<kActivation, __nv_bfloat16>(a, stream);
 }
 
 template <class Op>

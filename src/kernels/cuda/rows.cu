@@ -61,6 +61,16 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
   for (int64_t c = threadIdx.x; c < width; c += kThreads) to[c] = from[c];
 }
 
+__global__ void shift_rows_kernel(const float* x, int64_t x_stride, const int32_t* positions,
+                                  int64_t width, float* out, int64_t out_stride) {
+  let_next_begin();
+  wait_for_previous();
+  const bool is_first = positions[blockIdx.x] == 0;
+  const float* from = x + (static_cast<int64_t>(blockIdx.x) - 1) * x_stride;
+  float* to = out + blockIdx.x * out_stride;
+  for (int64_t c = threadIdx.x; c < width; c += kThreads) to[c] = is_first ? 0.0f : from[c];
+}
+
 cudaError_t launch(const Embed& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(
       embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
@@ -90,6 +100,13 @@ cudaError_t launch(const GatherRows& a, const Scratch&, cudaStream_t stream) {
                            a.out.stride);
 }
 
+cudaError_t launch(const ShiftRows& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(shift_rows_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
+                           kThreads, 0, stream, static_cast<const float*>(a.x.data), a.x.stride,
+                           a.step.positions, a.out.cols, static_cast<float*>(a.out.data),
+                           a.out.stride);
+}
+
 template <class Op>
 bool has_float_rows(const Op& a) {
   return a.table.layout == WeightLayout::kRowMajor && a.table.format.is_float();
@@ -111,6 +128,10 @@ Row<ScaleByPosition> row<ScaleByPosition>() {
 }
 template <>
 Row<GatherRows> row<GatherRows>() {
+  return {launch};
+}
+template <>
+Row<ShiftRows> row<ShiftRows>() {
   return {launch};
 }
 

@@ -1,8 +1,9 @@
-// Reference paged attention.
+// Reference paged attention, cross attention, and storing of keys and values.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/api/keys.h"
@@ -109,7 +110,7 @@ Line value_line(const CacheView& c, LineAddress place, int64_t d) {
   return {c.type, KeyLayout::kLines, place, d};
 }
 
-void store_kv(const Attention& a) {
+void store_tokens(const Attention& a) {
   const Heads& h = a.heads;
   const CacheView& cache = a.cache;
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
@@ -124,12 +125,17 @@ void store_kv(const Attention& a) {
   }
 }
 
-// Attention score of a query-key product at a distance of positions.
-double score_of(const Attention& a, double dot, int64_t head, int64_t distance) {
+// Attention score of a query-key product; `ahead`: the key's position after the query's.
+double score_of(const Attention& a, double dot, int64_t head, int64_t ahead) {
   double score = dot * a.scale;
   if (a.cap > 0) score = a.cap * std::tanh(score / a.cap);
   if (a.alibi > 0)
-    score -= double{alibi_slope(a, static_cast<int32_t>(head))} * static_cast<double>(distance);
+    score += double{alibi_slope(a, static_cast<int32_t>(head))} * static_cast<double>(ahead);
+  if (is_given(a.bias)) {
+    const int64_t end = int64_t{a.bias_first} + a.bias_width;
+    const int64_t column = std::clamp<int64_t>(ahead, a.bias_first, end - 1) - a.bias_first;
+    score += static_cast<const float*>(a.bias.data)[head * a.bias_width + column];
+  }
   return score;
 }
 
@@ -140,15 +146,27 @@ struct Seen {
   std::vector<double> keys, values, key_scales, value_scales;
 };
 
-Seen seen_by(const Attention& a, int64_t i, int64_t kv_head) {
+std::vector<int32_t> positions_seen_by(const Attention& a, int64_t i) {
   const CacheView& cache = a.cache;
-  const int64_t d = a.heads.dim;
+  std::vector<int32_t> positions;
+  if (a.bidirectional) {
+    const int32_t end = a.step.row_begin[a.step.row_of_token[i] + 1];
+    for (int32_t at = 0; at <= a.step.positions[end - 1]; ++at) positions.push_back(at);
+    return positions;
+  }
   const int32_t last = a.step.positions[i], chunk = chunk_of(a);
   const int32_t first = chunk > 0 ? last - last % chunk : 0;
-  Seen seen;
   for (int32_t at = 0; at <= last; ++at)
     if (cache.window <= 0 || at > std::max(last - cache.window, first - 1) || at < cache.sink)
-      seen.positions.push_back(at);
+      positions.push_back(at);
+  return positions;
+}
+
+Seen load_seen(const Attention& a, int64_t i, int64_t kv_head, std::vector<int32_t> positions) {
+  const CacheView& cache = a.cache;
+  const int64_t d = a.heads.dim;
+  Seen seen;
+  seen.positions = std::move(positions);
   seen.keys.resize(seen.positions.size() * static_cast<size_t>(d));
   if (a.heads.latent == 0) seen.values.resize(seen.keys.size());
   for (size_t j = 0; j < seen.positions.size(); ++j) {
@@ -165,7 +183,7 @@ Seen seen_by(const Attention& a, int64_t i, int64_t kv_head) {
 
 void attend(const Attention& a, int64_t i, int64_t head, const Seen& seen) {
   const int64_t d = a.heads.dim;
-  const int32_t last = a.step.positions[i];
+  const int32_t position = a.step.positions ? a.step.positions[i] : 0;
   const std::vector<float> q = head_vector(a, i, head, is_given(a.angles));
   const double sink = is_given(a.sinks) ? double{to_float(a.sinks.as_bf16()[head])} : -INFINITY;
   double largest = sink;
@@ -174,7 +192,7 @@ void attend(const Attention& a, int64_t i, int64_t head, const Seen& seen) {
     const double* const k = &seen.keys[j * static_cast<size_t>(d)];
     double dot = 0;
     for (int64_t c = 0; c < d; ++c) dot += double{q[c]} * k[c];
-    weights.push_back(score_of(a, dot * seen.key_scales[j], head, last - seen.positions[j]));
+    weights.push_back(score_of(a, dot * seen.key_scales[j], head, seen.positions[j] - position));
     largest = std::max(largest, weights.back());
   }
   double sum = std::exp(sink - largest);
@@ -190,20 +208,48 @@ void attend(const Attention& a, int64_t i, int64_t head, const Seen& seen) {
     for (int64_t c = 0; c < width; ++c) out[c] += scaled * of[c];
   }
   for (int64_t c = 0; c < width; ++c)
-    a.out.row<BF16>(i)[head * width + c] = to_bf16(static_cast<float>(out[c] / sum));
+    a.out.row<BF16>(i)[head * width + c] =
+        to_bf16(weights.empty() ? 0 : static_cast<float>(out[c] / sum));
+}
+
+// The queries of token i in all heads.
+void attend_token(const Attention& a, int64_t i, const std::vector<int32_t>& positions) {
+  const int64_t group = a.heads.num / a.heads.num_kv;
+  for (int64_t kv_head = 0; kv_head < a.heads.num_kv; ++kv_head) {
+    const Seen seen = load_seen(a, i, kv_head, positions);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      attend(a, i, head, seen);
+  }
 }
 
 }  // namespace
 
 void reference(const Attention& a) {
-  store_kv(a);
-  const int64_t group = a.heads.num / a.heads.num_kv;
-  for (int64_t i = 0; i < a.qkv.rows; ++i)
-    for (int64_t kv_head = 0; kv_head < a.heads.num_kv; ++kv_head) {
-      const Seen seen = seen_by(a, i, kv_head);
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-        attend(a, i, head, seen);
-    }
+  store_tokens(a);
+  for (int64_t i = 0; i < a.qkv.rows; ++i) attend_token(a, i, positions_seen_by(a, i));
+}
+
+void reference(const CrossAttention& a) {
+  Attention b = {.qkv = a.q, .heads = a.heads, .cache = a.cache, .scale = a.scale, .out = a.out};
+  b.step.row_of_token = a.step.row_of_token;
+  b.step.block_table = a.step.cross_table;
+  b.step.max_blocks = a.step.max_cross_blocks;
+  for (int64_t i = 0; i < a.q.rows; ++i) {
+    const int32_t row = a.step.row_of_token[i];
+    std::vector<int32_t> positions;
+    for (int32_t at = 0; a.step.cross_lengths && at < a.step.cross_lengths[row]; ++at)
+      positions.push_back(at);
+    attend_token(b, i, positions);
+  }
+}
+
+void reference(const StoreKv& a) {
+  Attention b = {.qkv = a.kv, .heads = {0, a.heads.num_kv, a.heads.dim}, .cache = a.cache};
+  b.step.positions = a.step.positions;
+  b.step.row_of_token = a.step.row_of_token;
+  b.step.block_table = a.step.block_table;
+  b.step.max_blocks = a.step.max_blocks;
+  store_tokens(b);
 }
 
 }  // namespace nereid::kernels

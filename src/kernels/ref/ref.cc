@@ -448,4 +448,10 @@ void reference(const GatherRows& a) {
       a.out.row<float>(i)[c] = a.x.row<float>(a.step.logit_tokens[i])[c];
 }
 
+void reference(const ShiftRows& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = a.step.positions[i] == 0 ? 0 : a.x.row<float>(i - 1)[c];
+}
+
 }  // namespace nereid::kernels

@@ -65,6 +65,10 @@ const std::vector<Case<Rope>>& cases<Rope>();
 template <>
 const std::vector<Case<Attention>>& cases<Attention>();
 template <>
+const std::vector<Case<CrossAttention>>& cases<CrossAttention>();
+template <>
+const std::vector<Case<StoreKv>>& cases<StoreKv>();
+template <>
 const std::vector<Case<Glu>>& cases<Glu>();
 template <>
 const std::vector<Case<Activate>>& cases<Activate>();
@@ -88,6 +92,8 @@ template <>
 const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
+template <>
+const std::vector<Case<ShiftRows>>& cases<ShiftRows>();
 template <>
 const std::vector<Case<Quantize>>& cases<Quantize>();
 template <>

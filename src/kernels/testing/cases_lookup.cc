@@ -115,6 +115,28 @@ Case<GatherRows> gather_case(const RowsShape& s) {
   return c;
 }
 
+// Rows of five positions.
+Case<ShiftRows> shift_case(const RowsShape& s) {
+  Case<ShiftRows> c;
+  c.name = fmt::format("tokens={} width={}", s.tokens, s.width);
+  const int64_t n = s.tokens, width = s.width, stride = width + 1;
+  std::vector<int32_t> at;
+  for (int64_t i = 0; i < n; ++i) at.push_back(static_cast<int32_t>(i % 5));
+  const Offset position = c.before.add(at);
+  const Offset x = c.before.add(noise(1, n * stride));
+  const Offset out = c.before.add(static_cast<size_t>(n * width) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    ShiftRows a;
+    a.step.positions = ints(base, position, begin);
+    a.x = view(base, x, DType::kF32, begin, count, width, stride);
+    a.out = view(base, out, DType::kF32, begin, count, width, width);
+    return a;
+  };
+  c.outputs = {{"out", out, DType::kF32, n, width, width, {}, {}}};
+  finish(c, n);
+  return c;
+}
+
 }  // namespace
 
 template <>
@@ -145,6 +167,12 @@ const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>() {
     list.push_back(scale_by_position_case(s, 0.1f, 0));
     list.push_back(scale_by_position_case(s, 0.4f, 1));
   });
+}
+
+template <>
+const std::vector<Case<ShiftRows>>& cases<ShiftRows>() {
+  return over_shapes<ShiftRows>(
+      [](const RowsShape& s, auto& list) { list.push_back(shift_case(s)); });
 }
 
 template <>

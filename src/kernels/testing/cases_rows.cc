@@ -207,29 +207,30 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float
   return c;
 }
 
-Case<Activate> activate_case(const RowsShape& s, Activation activation) {
+Case<Activate> activate_case(const RowsShape& s, Activation activation, DType type) {
   Case<Activate> c;
-  c.name =
-      fmt::format("tokens={} width={} act={}", s.tokens, s.width, static_cast<int>(activation));
+  c.name = fmt::format("tokens={} width={} act={}{}", s.tokens, s.width,
+                       static_cast<int>(activation), type == DType::kF32 ? " f32" : "");
   const int64_t n = s.tokens, width = s.width, stride = width + 1;
   std::vector<float> x = noise(1, n * stride, 3);
   const float extremes[] = {0, -0.0f, 100, -100, -20, 20, 1e-30f};
   for (size_t i = 0; i < x.size() && width > 30; i += 11) x[i] = extremes[i / 11 % 7];
   const Offset in = c.before.add(x);
-  const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
+  const Offset out = c.before.add(static_cast<size_t>(n * width) * size_of(type));
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Activate a;
     a.x = view(base, in, DType::kF32, begin, count, width, stride);
     a.activation = activation;
-    a.out = view(base, out, DType::kBF16, begin, count, width, width);
+    a.out = view(base, out, type, begin, count, width, width);
     return a;
   };
   finish(c, n);
-  Region region{"out", out, DType::kBF16, n, width, width, {}, {}};
+  Region region{"out", out, type, n, width, width, {}, {}};
   for (int64_t r = 0; r < n; ++r)
     for (int64_t j = 0; j < width; ++j)
       region.tolerance.push_back(static_cast<float>(
-          kStepBF16 * std::fabs(cell_value(c.after, region, r, j)) +
+          (type == DType::kF32 ? 8 * kEpsF32 : kStepBF16) *
+              std::fabs(cell_value(c.after, region, r, j)) +
           8 * kEpsF32 * std::min(std::fabs(x[static_cast<size_t>(r * stride + j)]), 30.0f) +
           1e-37));
   c.outputs = {region};
@@ -378,7 +379,9 @@ const std::vector<Case<Glu>>& cases<Glu>() {
 template <>
 const std::vector<Case<Activate>>& cases<Activate>() {
   return over_shapes<Activate>([](const RowsShape& s, auto& list) {
-    for (const Activation a : kActivations) list.push_back(activate_case(s, a));
+    for (const Activation a : kActivations)
+      for (const DType type : {DType::kBF16, DType::kF32})
+        list.push_back(activate_case(s, a, type));
   });
 }
 

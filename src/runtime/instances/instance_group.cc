@@ -57,6 +57,7 @@ class InstanceGroup final : public Executor {
     if (slots_.size() > 1) block_tokens_ = first.stats().kv_tokens_per_block;
     facts_ = {.vocab_size = first.vocab_size(),
               .embedding_width = first.embedding_width(),
+              .encoder = first.encoder(),
               .num_labels = first.num_labels(),
               .hidden_size = first.hidden_size(),
               .max_sequence_length = first.max_sequence_length(),
@@ -275,6 +276,7 @@ class InstanceGroup final : public Executor {
 
   int32_t vocab_size() const override { return facts_.vocab_size; }
   int32_t embedding_width() const override { return facts_.embedding_width; }
+  EncoderFacts encoder() const override { return facts_.encoder; }
   int32_t num_labels() const override { return facts_.num_labels; }
   int32_t hidden_size() const override { return facts_.hidden_size; }
   int32_t max_sequence_length() const override { return facts_.max_sequence_length; }
@@ -300,7 +302,9 @@ class InstanceGroup final : public Executor {
     RequestId base = 0;
   };
   struct Facts {
-    int32_t vocab_size = 0, embedding_width = 0, num_labels = 0, hidden_size = 0;
+    int32_t vocab_size = 0, embedding_width = 0;
+    EncoderFacts encoder;
+    int32_t num_labels = 0, hidden_size = 0;
     int32_t max_sequence_length = 0;
     std::vector<TokenId> end_ids;
   };

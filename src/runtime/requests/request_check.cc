@@ -313,6 +313,39 @@ Status check_prompt_table(const Request& r, const RequestBounds& bounds) {
   return ok();
 }
 
+Status check_encoder_input(const Request& r, const RequestBounds& bounds) {
+  const EncoderFacts& encoder = bounds.encoder;
+  if (encoder.max_length == 0)
+    return r.encoder_input ? invalid_argument("encoder_input: the model has no encoder") : ok();
+  const bool takes_features = encoder.feature_width > 0;
+  if (!r.encoder_input)
+    return invalid_argument("encoder_input: required, with {}; the model is an encoder-decoder",
+                            takes_features ? "features" : "token_ids");
+  const EncoderInput& input = *r.encoder_input;
+  const size_t length = input.token_ids.size(), numbers = input.features.size();
+  if (takes_features ? length > 0 : numbers > 0)
+    return invalid_argument("encoder_input.{}: the model's encoder takes {}",
+                            takes_features ? "token_ids" : "features",
+                            takes_features ? "features" : "token_ids");
+  const auto most = static_cast<size_t>(encoder.max_length);
+  if (!takes_features) {
+    if (length < 1 || length > most)
+      return invalid_argument("encoder_input.token_ids: {} tokens are not in [1, {}]", length,
+                              most);
+    return check_ids("encoder_input.token_ids", input.token_ids, bounds.vocab_size);
+  }
+  const auto width = static_cast<size_t>(encoder.feature_width);
+  const size_t frames = numbers / width;
+  if (numbers % width != 0 || frames % 2 != 0 || frames < 2 || frames > 2 * most)
+    return invalid_argument(
+        "encoder_input.features: {} numbers are no even number of frames of {}, in [2, {}]",
+        numbers, width, 2 * most);
+  for (size_t i = 0; i < numbers; ++i)
+    if (!std::isfinite(input.features[i]))
+      return invalid_argument("encoder_input.features: number {} is not finite", i);
+  return ok();
+}
+
 // Valid input ids: [0, vocab_size + rows of the prompt table).
 int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
   if (!r.prompt_table) return bounds.vocab_size;
@@ -440,6 +473,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits,
                                              static_cast<int64_t>(r.input_token_ids.size()),
                                              r.max_tokens, r.sampling.beam_width));
+  RETURN_IF_ERROR(check_encoder_input(r, bounds));
   RETURN_IF_ERROR(check_prompt_table(r, bounds));
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));

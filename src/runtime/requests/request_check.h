@@ -38,7 +38,8 @@ struct RequestBounds {
   bool gives_hidden = false;          // output.pooling is available
   std::optional<LookaheadConfig> lookahead;  // default parameters, with lookahead speculation
   bool weighs_drafts = false;                // see exec::Runner::weighs_drafts()
-  int32_t num_labels = 0;                    // > 0: the model scores texts and has no language head
+  EncoderFacts encoder;
+  int32_t num_labels = 0;  // > 0: the model scores texts and has no language head
 };
 
 // InvalidArgument with field, value and allowed values.

@@ -58,7 +58,9 @@ __global__ void __launch_bounds__(kStoreThreads) store_kernel(AttentionParams p)
   wait_for_previous();
   const int64_t token = blockIdx.x;
   const int row = p.row_of_token[token];
-  if (p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens && !has_tree(p, row)) return;
+  if (p.few_tokens > 0 && p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens &&
+      !has_tree(p, row))
+    return;
   const int lines = (p.latent > 0 ? 1 : 2) * p.num_kv_heads;
   const int heads = lines + (p.stores_queries ? p.num_heads : 0);
   constexpr int kWarps = kStoreThreads / kWarp;
@@ -145,9 +147,9 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
   if (!find_many(p, tile)) return;
   uint8_t* const fetched = memory + Memory::kQueries;
   uint8_t* const wide = fetched + Memory::kStage;
-  const int first_position = p.positions[tile.first_token];
-  const KeyRange range =
-      keys_of(p, first_position, p.positions[tile.first_token + tile.tokens - 1]);
+  const auto last_seen = [&](int64_t token) { return last_of(p, tile.row, p.positions[token]); };
+  const int last_position = last_seen(tile.first_token + tile.tokens - 1);
+  const KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
   fetch<Cache, kDim>(p, tile, range, 0, fetched, scales[0]);
   end_copies();
   load_queries<kDim, false>(p, tile, vectors_of(kDim), memory, nullptr);
@@ -160,17 +162,16 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
     for (int h = 0; h < 2; ++h) {
       const int m = (warp * kTiles<kDim> + t) * 16 + 8 * h + lane / 4;
       const bool exists = m < tile.vectors();
-      limits[t][h] = {exists ? p.positions[tile.token(m)] : -1,
+      limits[t][h] = {exists ? last_seen(tile.token(m)) : -1,
                       exists ? slope_of(p, tile.head(m)) : 0};
     }
   // The warp's first and last token; keys after the last are skipped.
   const int first_vector = warp * kTiles<kDim> * 16;
   const bool has_work = first_vector < tile.vectors();
   const int last_vector = min(first_vector + kTiles<kDim> * 16, tile.vectors()) - 1;
-  const int warp_first = has_work ? p.positions[tile.token(first_vector)] : 0;
-  const int warp_end = has_work ? range.count - (p.positions[tile.first_token + tile.tokens - 1] -
-                                                 p.positions[tile.token(last_vector)])
-                                : 0;
+  const int warp_first = has_work ? last_seen(tile.token(first_vector)) : 0;
+  const int warp_end =
+      has_work ? range.count - (last_position - last_seen(tile.token(last_vector))) : 0;
   const bool plain = is_plain(p);
   const uint8_t* const queries = memory + first_vector * Lines<kDim>::kPitch;
 
@@ -233,8 +234,9 @@ cudaError_t enqueue_dim(const AttentionParams& p, dim3 grid, cudaStream_t stream
 }
 
 bool is_for_hopper(const AttentionParams& p, int sm) {
-  return sm == 90 && p.latent == 0 && (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines &&
-         p.out_stride % 8 == 0 && is_aligned(p.out);
+  return sm == 90 && !p.plain_heads && !p.bidirectional && p.latent == 0 &&
+         (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines && p.out_stride % 8 == 0 &&
+         is_aligned(p.out);
 }
 
 // bf16 copies of an 8-bit cache's keys and values for attention_hopper.cu: behind the workspace,
@@ -305,13 +307,7 @@ cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_to
 
 AttentionParams params_of(const Attention& a) {
   const int group = a.heads.num / a.heads.num_kv;
-  AttentionParams p = {};
-  p.qkv = static_cast<const float*>(a.qkv.data);
-  p.qkv_stride = a.qkv.stride;
-  p.k_cache = a.cache.keys;
-  p.v_cache = a.cache.values;
-  p.k_scales = a.cache.key_scales;
-  p.v_scales = a.cache.value_scales;
+  AttentionParams p = cache_params(a.qkv, a.heads, a.cache);
   p.rope_table = is_given(a.angles) ? a.angles.data : nullptr;
   p.positions = a.step.positions;
   p.row_begin = a.step.row_begin;
@@ -321,22 +317,20 @@ AttentionParams params_of(const Attention& a) {
   p.cells = a.step.cells;
   p.out = static_cast<__nv_bfloat16*>(a.out.data);
   p.out_stride = a.out.stride;
-  p.block_stride = a.cache.block_stride;
-  p.scale_stride = a.cache.scale_stride;
   p.num_rows = a.step.num_rows;
   p.max_blocks = a.step.max_blocks;
-  p.num_heads = a.heads.num;
-  p.num_kv_heads = a.heads.num_kv;
-  p.head_dim = a.heads.dim;
-  p.latent = a.heads.latent;
-  p.block_tokens = a.cache.block_tokens;
-  p.window = a.cache.window;
+  p.window = a.bidirectional ? 0 : a.cache.window;
   p.sink = a.cache.sink;
   p.chunk = chunk_of(a);
+  p.bidirectional = a.bidirectional;
+  p.bias = is_given(a.bias) ? static_cast<const float*>(a.bias.data) : nullptr;
+  p.bias_first = a.bias_first;
+  p.bias_width = a.bias_width;
   p.heads_per_block = std::min(group, kFewVectors);
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
-  p.plain_heads = p.latent > 0 || p.head_dim > kMaxTileDim || p.head_dim % kVectorColumns != 0;
-  p.few_tokens = p.plain_heads ? 0 : kFewVectors / p.heads_per_block;
+  p.plain_heads =
+      p.latent > 0 || p.head_dim > kMaxTileDim || p.head_dim % kVectorColumns != 0 || p.bias;
+  p.few_tokens = p.plain_heads || p.bidirectional ? 0 : kFewVectors / p.heads_per_block;
   p.scale = a.scale;
   p.cap = a.cap;
   p.alibi = a.alibi;
@@ -348,15 +342,14 @@ AttentionParams params_of(const Attention& a) {
   p.sinks = is_given(a.sinks) ? static_cast<const __nv_bfloat16*>(a.sinks.data) : nullptr;
   p.rotated = static_cast<int>(a.angles.cols);
   p.interleaved = a.interleaved;
-  p.wide_lines = a.heads.dim % 16 == 0 && a.cache.block_stride % 16 == 0;
   return p;
 }
 
 // Max keys of a row of few tokens.
 int64_t most_keys(const Attention& a, const AttentionParams& p) {
   const int64_t most = int64_t{a.step.max_blocks} * a.cache.block_tokens;
-  if (a.cache.window == 0) return most;
-  return std::min<int64_t>(most, int64_t{a.cache.window} + a.cache.sink + p.few_tokens);
+  if (p.window == 0) return most;
+  return std::min<int64_t>(most, int64_t{p.window} + p.sink + p.few_tokens);
 }
 
 // Splits the keys of few-token rows among blocks, as finely as the workspace allows. Returns the
@@ -388,26 +381,36 @@ int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& s
   return static_cast<int>(chunks);
 }
 
-// Same for heads of attention_plain.cu; parts are [token, head, chunk].
-void divide_plain_heads(const Attention& a, const Scratch& scratch, AttentionParams& p) {
-  constexpr int64_t kHeads = 32;  // heads of all tokens per SM that keep it busy
-  const int64_t heads = a.qkv.rows * p.num_heads;
-  const int64_t chunks = (most_keys(a, p) + kPlainChunkKeys - 1) / kPlainChunkKeys;
-  const int64_t part_bytes = a.heads.value_dim() * int64_t{sizeof(float)} + int64_t{sizeof(float2)};
-  if (chunks == 1 || heads > kHeads * scratch.num_units || heads > scratch.num_counters ||
-      heads * chunks * part_bytes > static_cast<int64_t>(scratch.workspace_bytes))
-    return;
-  p.plain_chunks = static_cast<int>(chunks);
-  p.part_sums = static_cast<float2*>(scratch.workspace);
-  p.part_values = reinterpret_cast<float*>(p.part_sums + heads * chunks);
-  p.counters = scratch.counters;
-}
-
 bool has_aligned_cache(const Attention& a) {
   return is_aligned(a.cache.keys) && is_aligned(a.cache.values);
 }
 
 }  // namespace
+
+AttentionParams cache_params(const View& x, const Heads& heads, const CacheView& cache) {
+  AttentionParams p = {};
+  p.qkv = static_cast<const float*>(x.data);
+  p.qkv_stride = x.stride;
+  p.k_cache = cache.keys;
+  p.v_cache = cache.values;
+  p.k_scales = cache.key_scales;
+  p.v_scales = cache.value_scales;
+  p.block_stride = cache.block_stride;
+  p.scale_stride = cache.scale_stride;
+  p.num_heads = heads.num;
+  p.num_kv_heads = heads.num_kv;
+  p.head_dim = heads.dim;
+  p.latent = heads.latent;
+  p.block_tokens = cache.block_tokens;
+  p.wide_lines = heads.dim % 16 == 0 && cache.block_stride % 16 == 0;
+  return p;
+}
+
+cudaError_t launch_store_lines(const AttentionParams& p, DType cache, int num_tokens,
+                               cudaStream_t stream) {
+  return with_cache(cache,
+                    [&]<class Cache>() { return launch_store<Cache>(p, num_tokens, stream); });
+}
 
 // Rows of few tokens after prompts on Hopper: their kernel is launched once each block of the
 // prompts' kernel has started (all earlier kernels have ended), runs beside it in the remaining
@@ -416,9 +419,9 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  if (p.plain_heads) divide_plain_heads(a, scratch, p);
-  if (tokens > p.num_rows || p.plain_heads || p.after) {
-    const bool has_few = p.num_rows > 1 || tokens <= p.few_tokens;
+  if (p.plain_heads) divide_plain_heads(a.qkv.rows, most_keys(a, p), scratch, p);
+  if (tokens > p.num_rows || p.plain_heads || p.bidirectional || p.after) {
+    const bool has_few = !p.bidirectional && (p.num_rows > 1 || tokens <= p.few_tokens);
     p.has_neighbour = has_few && !p.after && is_for_hopper(p, scratch.sm);
     place_wide_blocks(a, scratch, p);
     if (const cudaError_t error =
@@ -452,7 +455,7 @@ cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratc
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   p.few_tokens = 0;
-  if (p.plain_heads) divide_plain_heads(a, scratch, p);
+  if (p.plain_heads) divide_plain_heads(a.qkv.rows, most_keys(a, p), scratch, p);
   return launch_many_tokens(p, a.cache.type, static_cast<int>(a.qkv.rows),
                             p.window > 0 ? 1 : kHopperVectors, scratch.sm, stream);
 }
@@ -463,8 +466,7 @@ cudaError_t launch_latent_attention(const Attention& a, const Scratch& scratch,
   const AttentionParams p = params_of(a);
   if (!takes_latent(p)) return launch_attention(a, scratch, stream);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  const cudaError_t stored = with_cache(
-      a.cache.type, [&]<class Cache>() { return launch_store<Cache>(p, tokens, stream); });
+  const cudaError_t stored = launch_store_lines(p, a.cache.type, tokens, stream);
   if (stored != cudaSuccess) return stored;
   return launch_latent(p, a.cache.type, tokens, most_keys(a, p), scratch, stream);
 }

@@ -23,12 +23,14 @@ struct AttentionParams {
   float* v_scales;
   const float* rope_table;     // or null
   const __nv_bfloat16* sinks;  // or null
-  const int32_t* positions;
+  const float* bias;           // relative position bias [num_heads, bias_width], or null
+  const int32_t* positions;    // null: cross attention
   const int32_t* row_begin;
   const int32_t* row_of_token;
   const int32_t* block_table;
   const int32_t* after;  // BatchView::after, or null: no row of the step has a tree
   const int32_t* cells;
+  const int32_t* cross_lengths;  // cross attention: keys of each row; null: none in any row
   __nv_bfloat16* out;
   int64_t out_stride;
   int64_t block_stride, scale_stride;  // between blocks of the cache
@@ -40,6 +42,8 @@ struct AttentionParams {
   int tile_vectors, tile_tokens;  // per block of the many-token kernel
   int few_tokens;                 // rows with <= few_tokens go to the few-token kernel
   bool plain_heads;               // attention_plain.cu only
+  bool bidirectional;             // queries attend to all positions of their row
+  int bias_first, bias_width;     // distance key - query of the bias's first column, columns
   bool takes_single;              // one-token rows go to the single-token kernel
   bool is_single;                 // all rows of the step have one token
   float scale, cap, alibi, alibi_scale;
@@ -247,6 +251,18 @@ inline __device__ KeyRange keys_of(const AttentionParams& p, int first_position,
   if (p.chunk > 0) k.begin = max(k.begin, first_position - first_position % p.chunk);
   k.count = k.sink + max(0, end - k.begin);
   return k;
+}
+
+// Last position that a query sees; -1: none.
+inline __device__ int last_of(const AttentionParams& p, int row, int position) {
+  if (!p.positions) return p.cross_lengths ? p.cross_lengths[row] - 1 : -1;
+  return p.bidirectional ? p.positions[p.row_begin[row + 1] - 1] : position;
+}
+
+// Relative position bias * log2(e) of a query for the key `ahead` positions after it.
+inline __device__ float bias_of(const AttentionParams& p, int head, int ahead) {
+  const int column = min(max(ahead - p.bias_first, 0), p.bias_width - 1);
+  return p.bias[static_cast<int64_t>(head) * p.bias_width + column] * kLog2E;
 }
 
 // alibi_slope() of ops.h * log2(e); 0 without ALiBi.

@@ -384,7 +384,7 @@ bool takes_latent_attention(const Attention& a, int sm) {
   const Heads& h = a.heads;
   return has_room && takes_attention(a) && h.latent > 0 && h.latent <= kMostLatent &&
          h.latent % kColumns == 0 && h.dim <= kMostDim && h.dim % 16 == 0 && !is_given(a.sinks) &&
-         a.cap == 0 && a.alibi == 0;
+         !is_given(a.bias) && !a.bidirectional && a.cap == 0 && a.alibi == 0;
 }
 
 // Run-time conditions: no draft trees; layout of cache lines and queries.

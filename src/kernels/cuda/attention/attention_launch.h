@@ -10,6 +10,12 @@ namespace nereid::kernels::cuda {
 
 struct AttentionParams;
 
+// Parameters that follow from the input [heads of queries | keys | values] and the cache.
+AttentionParams cache_params(const View& x, const Heads& heads, const CacheView& cache);
+// Stores keys and values of rows with many tokens or trees, and queries if they are wanted.
+cudaError_t launch_store_lines(const AttentionParams& p, DType cache, int num_tokens,
+                               cudaStream_t stream);
+
 // Rows of <= few_tokens tokens; writes their keys and values to the cache first.
 cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chunks,
                               cudaStream_t stream);
@@ -43,6 +49,10 @@ cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_
                                  cudaStream_t stream);
 // Keys per chunk, see AttentionParams::plain_chunks.
 constexpr int kPlainChunkKeys = 128;
+// Divides the keys of tokens among blocks, if that takes to fill the device and parts fit the
+// workspace; parts are [token, head, chunk]. `most_keys`: of a token.
+void divide_plain_heads(int64_t num_tokens, int64_t most_keys, const Scratch& scratch,
+                        AttentionParams& p);
 // If AttentionParams::plain_heads: all rows, keys and values in the cache.
 cudaError_t launch_plain_heads(const AttentionParams& p, DType cache, int num_tokens,
                                cudaStream_t stream);

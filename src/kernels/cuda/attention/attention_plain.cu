@@ -1,7 +1,8 @@
-// Attention of latent heads (values = last columns of the keys) and of head widths without another
-// kernel. A block has one query vector of a token, or four that share their keys; scores and
-// weights are f32. Keys are summed in chunks, chunks in order: same bits whether one block has all
-// chunks or (if there would be few blocks) each chunk has its own.
+// Attention of latent heads (values = last columns of the keys), of head widths without another
+// kernel, and with a relative position bias; cross attention. A block has one query vector of a
+// token, or four that share their keys; scores and weights are f32. Keys are summed in chunks,
+// chunks in order: same bits whether one block has all chunks or (if there would be few blocks)
+// each chunk has its own.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/launch.h"
@@ -77,10 +78,11 @@ __device__ Task find_task(const AttentionParams& p) {
   Task t;
   t.token = blockIdx.x;
   t.row = p.row_of_token[t.token];
-  t.position = p.positions[t.token];
+  t.position = p.positions ? p.positions[t.token] : 0;
   t.head = static_cast<int>(blockIdx.y) * kHeads;
   t.kv_head = t.head / (p.num_heads / p.num_kv_heads);
-  t.range = keys_of(p, t.position, t.position);
+  const int last = last_of(p, t.row, t.position);
+  t.range = keys_of(p, last, last);
   t.width = p.latent > 0 ? p.latent : p.head_dim;
   return t;
 }
@@ -113,8 +115,8 @@ __device__ void find_keys(const AttentionParams& p, const Task& t, int first, in
 
 // In log2 units; one warp per key.
 template <class Cache, int kHeads, int kVector>
-__device__ void score_keys(const AttentionParams& p, const float (&slopes)[kHeads], int count,
-                           Shared<kHeads>& shared) {
+__device__ void score_keys(const AttentionParams& p, const Task& t, const float (&slopes)[kHeads],
+                           int count, Shared<kHeads>& shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int i = static_cast<int>(threadIdx.x) / kWarp; i < count; i += kAttentionWarps) {
     float scores[kHeads] = {};
@@ -132,6 +134,7 @@ __device__ void score_keys(const AttentionParams& p, const float (&slopes)[kHead
       score *= p.scale;
       if (p.cap > 0) score = p.cap * tanhf(score / p.cap);
       score = score * kLog2E - slopes[h] * static_cast<float>(shared.distances[i]);
+      if (p.bias) score += bias_of(p, t.head + h, -shared.distances[i]);
       if (lane == 0) shared.weights[h][i] = score;
     }
   }
@@ -191,7 +194,7 @@ __device__ void walk_chunk(const AttentionParams& p, const Task& t, const float 
     }
     find_keys<Cache>(p, t, first, count, shared);
     __syncthreads();
-    score_keys<Cache, kHeads, kVector>(p, slopes, count, shared);
+    score_keys<Cache, kHeads, kVector>(p, t, slopes, count, shared);
     __syncthreads();
     weigh_keys<Cache>(count, shared);
     __syncthreads();
@@ -250,7 +253,7 @@ __global__ void __launch_bounds__(kAttentionThreads) plain_kernel(AttentionParam
   const Task t = find_task<kHeads>(p);
   const int chunks = (t.range.count + kPlainChunkKeys - 1) / kPlainChunkKeys;
   const bool is_divided = p.plain_chunks > 0;
-  if (is_divided && blockIdx.z >= chunks) return;
+  if (is_divided && blockIdx.z >= max(chunks, 1)) return;
   float slopes[kHeads];
   Part parts[kHeads], totals[kHeads];
 #pragma unroll
@@ -261,7 +264,7 @@ __global__ void __launch_bounds__(kAttentionThreads) plain_kernel(AttentionParam
     totals[h].largest = load(p.sinks + t.head + h) * kLog2E;
     totals[h].sum = 1;
   }
-  if (is_divided) {
+  if (is_divided && chunks > 0) {
     walk_chunk<Cache, kHeads, kVector>(p, t, slopes, blockIdx.z, shared, parts);
     if (!leave_parts<kHeads, kVector>(p, t, chunks, parts, shared)) return;
   }
@@ -279,7 +282,8 @@ __global__ void __launch_bounds__(kAttentionThreads) plain_kernel(AttentionParam
         p.out + t.token * p.out_stride + static_cast<int64_t>(t.head + h) * t.width;
     for_columns<kVector>(t.width, [&](int c, int i) {
 #pragma unroll
-      for (int v = 0; v < kVector; ++v) store(out + c + v, totals[h].values[i + v] / totals[h].sum);
+      for (int v = 0; v < kVector; ++v)  // a query without keys: 0
+        store(out + c + v, totals[h].sum == 0 ? 0 : totals[h].values[i + v] / totals[h].sum);
     });
   }
 }
@@ -304,6 +308,22 @@ cudaError_t enqueue(const AttentionParams& p, int num_tokens, cudaStream_t strea
 }
 
 }  // namespace
+
+void divide_plain_heads(int64_t num_tokens, int64_t most_keys, const Scratch& scratch,
+                        AttentionParams& p) {
+  constexpr int64_t kHeads = 32;  // heads of all tokens per SM that keep it busy
+  const int64_t heads = num_tokens * p.num_heads;
+  const int64_t chunks = (most_keys + kPlainChunkKeys - 1) / kPlainChunkKeys;
+  const int64_t width = p.latent > 0 ? p.latent : p.head_dim;
+  const int64_t part_bytes = width * int64_t{sizeof(float)} + int64_t{sizeof(float2)};
+  if (chunks <= 1 || heads > kHeads * scratch.num_units || heads > scratch.num_counters ||
+      heads * chunks * part_bytes > static_cast<int64_t>(scratch.workspace_bytes))
+    return;
+  p.plain_chunks = static_cast<int>(chunks);
+  p.part_sums = static_cast<float2*>(scratch.workspace);
+  p.part_values = reinterpret_cast<float*>(p.part_sums + heads * chunks);
+  p.counters = scratch.counters;
+}
 
 cudaError_t launch_plain_heads(const AttentionParams& p, DType cache, int num_tokens,
                                cudaStream_t stream) {
