@@ -75,7 +75,7 @@ Status add_members(const json::object& object, const ModelInfo& model, bool top_
       spec.id = std::string_view(value.get_string());
     }
     if (top_level && key == "parameters") {
-      if (!value.is_object()) {
+      if (!is_json_object(value)) {
         return invalid_argument(
             "Expected JSON object for keyword: 'parameters': it takes an object, got {}",
             json_kind_name(value));
@@ -101,9 +101,7 @@ StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelI
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}", message(root.status()));
   }
-  if (!root->is_object()) {
-    return invalid_argument("the request must be a JSON object, got {}", json_kind_name(*root));
-  }
+  RETURN_IF_ERROR(check_is_object(*root));
   if (const auto name = duplicate_key(body)) {
     if (model.input(*name) == nullptr) return invalid_argument("'{}' is given twice", *name);
     return invalid_argument("[request id: <id_unknown>] input '{}' already exists in request",

@@ -173,7 +173,7 @@ Status parse_sequence_id(const json::value& parameters, InferenceSpec& spec) {
 Status parse_parameters(const json::value& root, InferRequest& out) {
   const json::value* parameters = member(root, "parameters");
   if (parameters == nullptr) return ok();
-  if (!parameters->is_object()) return wrong_member("parameters", "an object", *parameters);
+  if (!is_json_object(*parameters)) return wrong_member("parameters", "an object", *parameters);
   RETURN_IF_ERROR(check_count("parameters", parameters->get_object().size(), kMaxParameters));
   InferenceSpec& spec = out.spec;
   RETURN_IF_ERROR(parse_sequence_id(*parameters, spec));
@@ -221,9 +221,6 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
   Blobs blobs{body, std::min(header_length.value_or(body->size()), body->size()), {}};
   ASSIGN_OR_RETURN(const json::value root,
                    parse_json_body(std::string_view(*body).substr(0, blobs.at), memory));
-  if (!root.is_object()) {
-    return invalid_argument("the request must be a JSON object, got {}", json_kind_name(root));
-  }
   ASSIGN_OR_RETURN(const auto id, string_member(root, "id"));
   out.spec.id = id.value_or("");
   RETURN_IF_ERROR(parse_parameters(root, out));

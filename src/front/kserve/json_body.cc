@@ -5,21 +5,10 @@
 
 namespace nereid::front {
 namespace {
+
 constexpr size_t kMaxDepth = 100;
-}
 
-StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
-                                         size_t max_depth, const json::storage_ptr& memory) {
-  StatusOr<json::value> root = parse_json_once(body, max_depth, memory);
-  if (root.ok() || root.status().code() == absl::StatusCode::kUnavailable) return root;
-  std::optional<std::string> text = mark_non_finite(body);
-  if (!text) return root;
-  marked = *std::move(text);
-  body = marked;
-  return parse_json_once(body, max_depth, memory);
-}
-
-StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory) {
+StatusOr<json::value> parse_document(std::string_view body, const json::storage_ptr& memory) {
   std::string marked;
   StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxDepth, memory);
   if (root.status().code() == absl::StatusCode::kUnavailable) return root;
@@ -33,8 +22,42 @@ StatusOr<json::value> parse_json_body(std::string_view body, const json::storage
   return root;
 }
 
+}  // namespace
+
+StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
+                                         size_t max_depth, const json::storage_ptr& memory) {
+  StatusOr<json::value> root = parse_json_once(body, max_depth, memory);
+  if (root.ok() || root.status().code() == absl::StatusCode::kUnavailable) return root;
+  std::optional<std::string> text = mark_non_finite(body);
+  if (!text) return root;
+  marked = *std::move(text);
+  body = marked;
+  return parse_json_once(body, max_depth, memory);
+}
+
+bool is_json_object(const json::value& value) { return value.is_object() && !non_finite(value); }
+
+Status check_is_object(const json::value& root) {
+  if (is_json_object(root)) return ok();
+  return invalid_argument("the request must be a JSON object, got {}", json_kind_name(root));
+}
+
+StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory) {
+  ASSIGN_OR_RETURN(json::value root, parse_document(body, memory));
+  RETURN_IF_ERROR(check_is_object(root));
+  return root;
+}
+
+StatusOr<json::value> parse_members_body(std::string_view body, const json::storage_ptr& memory) {
+  ASSIGN_OR_RETURN(json::value root, parse_document(body, memory));
+  if (const json::array* array = root.if_array(); array != nullptr && array->empty())
+    return json::value(json::object_kind);
+  RETURN_IF_ERROR(check_is_object(root));
+  return root;
+}
+
 StatusOr<json::value> parse_short_body(std::string_view body) {
-  if (body.size() <= kQuickJsonBytes) return parse_json_body(body);
+  if (body.size() <= kQuickJsonBytes) return parse_members_body(body);
   return invalid_argument("the request body has {} bytes, at most {} are allowed here", body.size(),
                           kQuickJsonBytes);
 }

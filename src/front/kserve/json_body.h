@@ -16,11 +16,21 @@ namespace nereid::front {
 StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
                                          size_t max_depth, const json::storage_ptr& memory = {});
 
-// The body as JSON, non-finite numbers allowed (see non_finite()). An empty body is an error;
-// InvalidArgument has the position; Unavailable: `memory` is full.
-StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory = {});
+// is_object() of a value from the functions of this file, where it holds for NaN, too.
+bool is_json_object(const json::value& value);
 
-// parse_json_body() on an event loop, for the bodies of settings: InvalidArgument for more bytes
+// InvalidArgument: a request's body, parsed by parse_json_numbers(), is no object.
+Status check_is_object(const json::value& root);
+
+// The body as a JSON object, non-finite numbers allowed (see non_finite()). An empty body and other
+// JSON are errors; InvalidArgument has the position, or what it is; Unavailable: `memory` is full.
+StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory = {});
+// parse_json_body() that takes an empty array for an object without members, as the stock server
+// does where all members may be absent.
+StatusOr<json::value> parse_members_body(std::string_view body,
+                                         const json::storage_ptr& memory = {});
+
+// parse_members_body() on an event loop, for the bodies of settings: InvalidArgument for more bytes
 // than an event loop may parse.
 StatusOr<json::value> parse_short_body(std::string_view body);
 

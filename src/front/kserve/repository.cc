@@ -77,10 +77,10 @@ Status read_load_parameters(const std::string& body, const Extensions& extension
                             const std::shared_ptr<ByteBudget>& budget, LoadParameters& out) {
   if (body.empty()) return ok();
   ASSIGN_OR_RETURN(const json::value root,
-                   parse_json_body(body, memory_for_json(budget, body.size())));
+                   parse_members_body(body, memory_for_json(budget, body.size())));
   const json::value* parameters = member(root, "parameters");
   if (parameters == nullptr) return ok();
-  if (!parameters->is_object()) return wrong_member("parameters", "an object", *parameters);
+  if (!is_json_object(*parameters)) return wrong_member("parameters", "an object", *parameters);
   for (const auto& entry : parameters->get_object()) {
     const std::string key(entry.key());
     if (!entry.value().is_string()) return wrong_member(key, "a string", entry.value());
