@@ -195,6 +195,11 @@ struct ExecutorConfig {
   // if its probability is above min(t, sqrt(t) * exp(-entropy)). Outputs then do not have the
   // distribution of the model. 0: drafts change no output.
   float typical_acceptance = 0;
+  // Milliseconds of prefill in a step while other sequences decode, whose next tokens wait for the
+  // step; longer prompts are chunked. By the measured speed of recent steps, never less than a KV
+  // block, and at least as long as the decodes of the step take. 0 = no limit. Unset: 50 on CPUs,
+  // no limit on GPUs. Valid: 0 to 60000.
+  std::optional<int64_t> max_prefill_ms;
   bool enable_overlap = true;  // prepare step N+1 on the host while the device runs step N
   // Tokens that a grammar leaves no choice of are appended in one step.
   bool enable_jump_ahead = true;

@@ -301,6 +301,15 @@ void add_scheduling(Options& options, ExecutorConfig& c) {
         .words = "recompute|swap",
         .flag = "--pause-policy",
         .parameter = "pause_policy"},
+       {.name = "max_prefill_ms",
+        .field = field(c.max_prefill_ms),
+        .help = "milliseconds of prefill in a step while other sequences decode, whose next tokens "
+                "wait for it: longer prompts are split over steps, by the measured speed of recent "
+                "ones; 0 = no limit, which gives prompts the most throughput",
+        .range = {0, 60000},
+        .flag = "--max-prefill-ms",
+        .parameter = "max_prefill_ms",
+        .default_text = "50 on CPUs, 0 on GPUs"},
        {.name = "enable_overlap",
         .field = field(c.enable_overlap),
         .help = "the host's work for the next step overlaps with the device's work on this one",

@@ -79,7 +79,7 @@ Status parse_as(const Option& option, std::string_view text, T* to) {
   } else {
     typename T::value_type value{};
     RETURN_IF_ERROR(parse_number(option, text, value));
-    if (value != 0) *to = value;
+    if (value != 0 || !option.zero_is_default) *to = value;
   }
   return ok();
 }

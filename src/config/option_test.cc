@@ -73,6 +73,8 @@ TEST_F(OptionTest, ZeroIsTheDefaultWhereItIsDeclaredSo) {
   }
   EXPECT_EQ(config_.max_queue_size, 1024);
   EXPECT_FALSE(config_.kv_cache.max_tokens);
+  EXPECT_EQ(refusal("max_prefill_ms", "0"), "");
+  EXPECT_EQ(text_of(option("max_prefill_ms")), "0") << "not declared so";
   config_.max_sequence_length = 0;
   EXPECT_EQ(text_of(option("max_sequence_length")), "");
 }

@@ -99,6 +99,13 @@ Speculation::Options speculation_options(const ModelInstance& model, const Execu
           .clock = model.clock};
 }
 
+// See ExecutorConfig::max_prefill_ms.
+Duration max_prefill(const ModelInstance& model, const ExecutorConfig& config) {
+  constexpr int64_t kUsualOnCpus = 50;
+  const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
+  return std::chrono::milliseconds(config.max_prefill_ms.value_or(on_cpu ? kUsualOnCpus : 0));
+}
+
 class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
@@ -366,6 +373,7 @@ class ExecutorImpl : public Executor {
   StepModules modules(const ExecutorConfig& config) {
     return make_step_modules({.memory = memory_totals(model_),
                               .score_head = model_.score_head.weights,
+                              .max_prefill = max_prefill(model_, config),
                               .jumps_ahead = config.enable_jump_ahead,
                               .guide_steps = model_.guide_steps,
                               .proposer = model_.proposer.get(),

@@ -5,6 +5,7 @@
 #include "runtime/modules/adapters.h"
 #include "runtime/modules/encoder_inputs.h"
 #include "runtime/modules/output_logits.h"
+#include "runtime/modules/prefill_limit.h"
 #include "runtime/modules/prompt_embeddings.h"
 #include "runtime/prompts/pooler.h"
 #include "runtime/prompts/prompt_scorer.h"
@@ -15,7 +16,8 @@ namespace nereid::runtime {
 std::unique_ptr<StepModule> make_run_hash();
 
 // The order decides three things:
-//   offer(): GrammarMasks before Speculation. A sequence has the drafts of one of them; a wait for
+//   offer(): PrefillLimit before Speculation, which reads it; GrammarMasks before Speculation. A
+//   sequence has the drafts of one of them; a wait for
 //     forced tokens is decided once.
 //   completed(): modules that can fail a row before modules that count rows (GrammarMasks and the
 //     ones behind it): a row that fails its sequence is not counted.
@@ -30,6 +32,8 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
       runner.vocab_size(), options.jumps_ahead, options.guide_steps, speculation->costs(),
       [&inbox](RequestId id) { inbox.push(MaskMade{id}); });
   StepModules all;
+  if (options.max_prefill > Duration(0))
+    all.push_back(std::make_unique<PrefillLimit>(options.max_prefill));
   all.push_back(std::make_unique<Adapters>(runner.limits()));
   all.push_back(std::make_unique<EncoderInputs>());
   all.push_back(std::make_unique<PromptEmbeddings>(runner.vocab_size(), runner.embedding_width()));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "base/clock.h"
 #include "runtime/clock.h"
 #include "runtime/grammars/grammar_masks.h"
 #include "runtime/outputs/stats_rings.h"
@@ -19,6 +20,7 @@ namespace nereid::runtime {
 struct StepModuleOptions {
   MemoryTotals memory;                // for the statistics
   std::span<const float> score_head;  // [labels, hidden_size]
+  Duration max_prefill{};             // in a step beside decodes; 0: no limit
   bool jumps_ahead = true;            // see ExecutorConfig::enable_jump_ahead
   int64_t guide_steps = GrammarMasks::kTurnSteps;
   Proposer* proposer = nullptr;  // of drafts; null: none

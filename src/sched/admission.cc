@@ -18,7 +18,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   const auto claim = [&](int32_t wanted) {
     return equal ? std::min(wanted, limits_.tokens_per_block) : wanted;
   };
-  int64_t left = max_step_tokens() - plan.num_tokens;
+  int64_t left = prefill_room(plan);
   for (const Share& share : shares_) left -= claim(share.wanted);
   int32_t position_offset = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {

@@ -38,6 +38,13 @@ int32_t Scheduler::max_step_tokens() const {
   return std::max(part, std::min(limits_.max_beam_width, limits_.max_num_tokens));
 }
 
+// Tokens that prompts may have in the step being planned, once its decodes are.
+int32_t Scheduler::prefill_room(const StepPlan& plan) const {
+  const int32_t left = max_step_tokens() - plan.num_tokens;
+  if (prefill_limit_ == 0 || !decodes_wait_ || !limits_.policy.enable_chunked_context) return left;
+  return std::min(left, std::max(prefill_limit_, limits_.tokens_per_block));
+}
+
 // Decodes are planned before prefill, so that they never wait for a long prompt; an older prompt
 // has one block of the step's tokens reserved. With stages, each of the steps in flight has its
 // part of the decodes, whose inputs are known: sampled tokens do not reach the first stage.
@@ -45,8 +52,10 @@ void Scheduler::sort_running() {
   decodes_.clear();
   shares_.clear();
   int32_t left = max_step_tokens(), set_aside = 0;
-  const auto num_decodes = std::ranges::count_if(
-      running_, [](const Sequence* s) { return s->length() - s->computed_ <= 1; });
+  const auto decodes = [](const Sequence* s) { return s->length() - s->computed_ <= 1; };
+  const auto num_decodes = std::ranges::count_if(running_, decodes);
+  decodes_wait_ = std::ranges::any_of(
+      running_, [&](const Sequence* s) { return decodes(s) && !s->draining() && !s->at_limit(); });
   auto rows_left = static_cast<int32_t>((num_decodes - 1) / limits_.num_stages + 1);
   for (Sequence* sequence : running_) {
     if (sequence->awaits_adapter_) sequence->awaits_adapter_ = !has_adapter(*sequence);
@@ -111,7 +120,7 @@ void Scheduler::plan_shares(StepPlan& plan) {
     spare -= share.wanted - 1;
     if (share.sequence->scores_prompt()) to_score -= share.wanted;
   }
-  const int32_t budget = max_step_tokens() - plan.num_tokens;
+  const int32_t budget = prefill_room(plan);
   if (limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress &&
       limits_.policy.enable_chunked_context) {
     share_equally(budget);

@@ -61,6 +61,11 @@ class Scheduler {
   // memory is reused.
   StepPlan plan(Time now, StepPlan former = {});
 
+  // Most prefill tokens of a step while running sequences decode (they wait for the whole step); at
+  // least a block. 0 = no limit, and also without chunked context.
+  void limit_prefill(int32_t num_tokens) { prefill_limit_ = num_tokens; }
+  int32_t prefill_limit() const { return prefill_limit_; }
+
   // Called in plan() for sequences with an adapter until it returns true; before that they get no
   // rows. Null (default): adapters are always loaded.
   void set_adapter_check(std::function<bool(uint64_t adapter)> is_there) {
@@ -177,6 +182,7 @@ class Scheduler {
   }
   void sort_running();
   int32_t max_step_tokens() const;
+  int32_t prefill_room(const StepPlan& plan) const;
   void plan_encodes(StepPlan& plan, int32_t& left);
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
@@ -233,9 +239,11 @@ class Scheduler {
   int32_t num_draining_ = 0;   // part of running_
   int32_t num_arriving_ = 0;   // part of running_
   int32_t num_held_ = 0;       // part of sequences_
+  int32_t prefill_limit_ = 0;  // tokens, see limit_prefill()
   SchedulerStats stats_;
 
   // State of the plan being made.
+  bool decodes_wait_ = false;  // a running sequence decodes, in this step or behind it
   bool short_of_memory_ = false;
   bool first_sat_out_ = false;       // running_.front() lacked memory
   bool first_sat_out_last_ = false;  // the same in the plan before

@@ -24,6 +24,7 @@ class Traffic : RandomRequests {
     arrival_rate_ = pick(0, 2) == 0 ? 100 : pick(0, 1) ? pick(0, 10) : pick(10, 60);
     mixes_priorities_ = pick(0, 1);
     has_deadlines_ = pick(0, 3) == 0;
+    limits_prefill_ = pick(0, 2) == 0;
     for (int i = 0; i < 3; ++i) prefixes_.push_back(random_tokens(pick(1, 24)));
   }
 
@@ -40,6 +41,7 @@ class Traffic : RandomRequests {
       }
       if (pick(0, 99) < cancel_rate_) end_someone();
       if (pick(0, 99) < draft_rate_) draft_someone(totals);
+      if (limits_prefill_ && pick(0, 3) == 0) sched_.limit_prefill(pick(0, 24));
       for (SequenceUpdate& update : sched_.expire(time_)) deliver(std::move(update));
       launch(totals);
       while (static_cast<int>(flying_.size()) >= depth_ || (!flying_.empty() && !launched_)) {
@@ -195,6 +197,10 @@ class Traffic : RandomRequests {
   }
 
   void launch(TrafficTotals& totals) {
+    const bool is_limited = sched_.prefill_limit() > 0 && limits_.policy.enable_chunked_context &&
+                            std::ranges::any_of(sched_.running(), [](const Sequence* s) {
+                              return s->beam_width() == 1 && s->num_pending() == 1;
+                            });
     LaunchedStep step(sched_.plan(time_), limits_.groups.size());
     launched_ = !step.plan.empty();
     ASSERT_TRUE(launched_ || step.plan.copies.empty());
@@ -207,7 +213,7 @@ class Traffic : RandomRequests {
     totals.beside += !arrivals_.empty() && !step.plan.rows.empty();
     ASSERT_LE(step.plan.num_tokens, limits_.max_num_tokens);
     std::set<int> slots;
-    int num_tokens = 0, num_logits = 0, num_scored = 0;
+    int num_tokens = 0, num_logits = 0, num_scored = 0, num_prefill = 0;
     for (const ScheduledRow& row : step.plan.rows) {
       ASSERT_TRUE(slots.insert(row.slot).second);
       ASSERT_FALSE(is_arriving(*row.sequence)) << "its blocks are on their way";
@@ -224,11 +230,16 @@ class Traffic : RandomRequests {
       ASSERT_TRUE(!spec.output.pooling || (!row.samples && row.num_drafts == 0));
       ASSERT_TRUE(!row.all_logits || row.end() <= row.sequence->num_prompt());
       num_tokens += row.num_tokens;
+      if (row.num_tokens > 1 + row.num_drafts) num_prefill += row.num_tokens - row.num_drafts;
       num_logits += row.num_logits();
       if (row.all_logits && spec.output.num_prompt_log_probs) num_scored += row.num_tokens;
     }
     ASSERT_TRUE(limits_.max_scored_tokens == 0 || num_scored <= limits_.max_scored_tokens);
     ASSERT_EQ(num_tokens, step.plan.num_tokens);
+    if (is_limited) {
+      ASSERT_LE(num_prefill, std::max(sched_.prefill_limit(), limits_.tokens_per_block));
+      totals.limited += num_prefill > 0;
+    }
     ASSERT_LE(num_logits, limits_.num_logits_rows());
     totals.in_stages += limits_.num_stages > 1 && !flying_.empty();
     step.fails = pick(0, 99) < fail_rate_;
@@ -433,7 +444,7 @@ class Traffic : RandomRequests {
   int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0, arrival_rate_ = 100;  // percent per turn
   int64_t ended_on_their_way_ = 0;
   int64_t held_ = 0;  // accepted drafts
-  bool mixes_priorities_ = false, has_deadlines_ = false;
+  bool mixes_priorities_ = false, has_deadlines_ = false, limits_prefill_ = false;
   bool launched_ = false;
 };
 
@@ -459,7 +470,8 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << t.cancelled << " cancelled, " << t.timed_out << " timed out, " << t.failed
             << " failed, " << t.windowed << " seeds with windows, " << t.mixed
             << " of them beside full groups, " << t.in_stages
-            << " steps of models in stages beside others; overtaken at most " << t.most_overtaken
+            << " steps of models in stages beside others, " << t.limited
+            << " steps with limited prefill; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;
   // The fuzz test must reach the hard cases.
@@ -479,6 +491,7 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
   EXPECT_GT(t.ended_on_their_way, t.requests / 10000);
   EXPECT_GT(t.held, t.requests / 10);
   EXPECT_GT(t.in_stages, t.requests / 10);
+  EXPECT_GT(t.limited, t.requests / 10);
   EXPECT_GT(t.drafted - t.held, t.requests / 10) << "taken back";
 }
 

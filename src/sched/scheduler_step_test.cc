@@ -143,6 +143,71 @@ TEST(SchedulerStep, EqualProgressGivesABlockInTurn) {
   EXPECT_THAT(step(in_turn), ElementsAre(Part{1, 12, 8}, Part{2, 0, 4}));
 }
 
+TEST(SchedulerStep, PrefillIsLimitedWhileOthersDecode) {
+  Scheduler sched(limits());
+  sched.limit_prefill(10);
+  ASSERT_TRUE(sched.submit(spec(1, 40, 8)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 40})) << "nobody decodes";
+  ASSERT_TRUE(sched.submit(spec(2, 21, 4, 300)).ok());
+  ASSERT_TRUE(sched.submit(spec(3, 3, 4, 500)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 40, 1}, Part{2, 0, 8})) << "whole blocks";
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 41, 1}, Part{2, 8, 8}));
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 42, 1}, Part{2, 16, 5}, Part{3, 0, 3}))
+      << "together at most ten";
+  sched.limit_prefill(0);
+  ASSERT_TRUE(sched.submit(spec(4, 40, 4, 700)).ok());
+  EXPECT_THAT(step(sched), testing::Contains(Part{4, 0, 40})) << "no limit";
+}
+
+TEST(SchedulerStep, ALimitedPrefillGetsAtLeastABlock) {
+  Scheduler sched(limits());
+  sched.limit_prefill(1);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
+  step(sched);
+  ASSERT_TRUE(sched.submit(spec(2, 9, 4, 300)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 4, 1}, Part{2, 0, 4}));
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 5, 1}, Part{2, 4, 4}));
+}
+
+TEST(SchedulerStep, ALimitedPrefillIsSharedEqually) {
+  Limits l = limits();
+  l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
+  Scheduler sched(l);
+  sched.limit_prefill(8);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
+  step(sched);
+  ASSERT_TRUE(sched.submit(spec(2, 40, 4, 300)).ok());
+  ASSERT_TRUE(sched.submit(spec(3, 40, 4, 500)).ok());
+  ASSERT_TRUE(sched.submit(spec(4, 40, 4, 700)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 4, 1}, Part{2, 0, 4}, Part{3, 0, 4}));
+}
+
+// A search decodes in every other step: the step in between delays it as one with a row of it.
+TEST(SchedulerStep, PrefillIsLimitedBesideASearchInFlight) {
+  Scheduler sched(limits(2));
+  sched.limit_prefill(8);
+  SequenceSpec search = spec(1, 4, 8);
+  search.sampling.beam_width = 2;
+  ASSERT_TRUE(sched.submit(search).ok());
+  const StepPlan plan = sched.plan(Time{});
+  ASSERT_TRUE(sched.submit(spec(2, 40, 4, 300)).ok());
+  const StepPlan beside = sched.plan(Time{});
+  EXPECT_THAT(parts(beside), ElementsAre(Part{2, 0, 8}));
+  commit_with_log_probs(sched, plan);
+  commit_with_log_probs(sched, beside);
+}
+
+TEST(SchedulerStep, PromptsThatMustNotBeChunkedHaveNoPrefillLimit) {
+  Limits l = limits();
+  l.policy.enable_chunked_context = false;
+  Scheduler sched(l);
+  sched.limit_prefill(8);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
+  step(sched);
+  ASSERT_TRUE(sched.submit(spec(2, 40, 4, 300)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 4, 1}, Part{2, 0, 40}));
+}
+
 TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
   Scheduler sched(limits(4));
   SequenceSpec s = spec(1, 10);

@@ -30,6 +30,7 @@ struct TrafficTotals {
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
   int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0, pooled = 0;
   int64_t arrivals = 0, lost = 0, beside = 0, ended_on_their_way = 0, trees = 0;
+  int64_t limited = 0;    // plans with prefill under a limit, beside decodes
   int64_t in_stages = 0;  // plans of models in stages while steps are in flight
   int most_overtaken = 0;
 };

@@ -77,9 +77,11 @@ CLI::Option* add_as(CLI::App& command, const Option& option, std::vector<std::st
 template <class Number>
 CLI::Option* add_as(CLI::App& command, const Option& option, std::optional<Number>* to,
                     const std::string& help) {
+  const bool keeps = option.zero_is_default;
   return command
       .add_option_function<Number>(
-          option.flag, [to](const Number& value) { *to = value == 0 ? *to : value; }, help)
+          option.flag,
+          [to, keeps](const Number& value) { *to = keeps && value == 0 ? *to : value; }, help)
       ->check(range_check<Number>(option));
 }
 template <class Number>

@@ -71,6 +71,9 @@ TEST_F(DeclareFlagsTest, ZeroLeavesTheDefault) {
   EXPECT_EQ(config_.max_queue_size, 1024);
   EXPECT_FALSE(config_.kv_cache.max_tokens);
   EXPECT_FALSE(config_.kv_cache.memory_fraction);
+  EXPECT_FALSE(config_.max_prefill_ms);
+  ASSERT_EQ(parse({"--max-prefill-ms=0"}), "");
+  EXPECT_EQ(config_.max_prefill_ms, 0) << "a value, not the default";
 }
 
 TEST_F(DeclareFlagsTest, WrongValuesAreRefusedByName) {

@@ -81,6 +81,8 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
     }
   }
   const sched::Limits& limits = scheduler.limits();
+  if (scheduler.prefill_limit() > 0 && next_.num_drawing > 0)
+    next_.num_tokens = std::min(next_.num_tokens, next_.num_drawing + scheduler.prefill_limit());
   next_.num_tokens = std::min(next_.num_tokens, limits.max_num_tokens);
   next_.room = std::min(limits.max_num_tokens - next_.num_tokens,
                         limits.num_logits_rows() - next_.num_drawing);

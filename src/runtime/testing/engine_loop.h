@@ -26,7 +26,7 @@ struct ScriptedClock : Clock {
 };
 
 // Draws the hash of the tokens in its KV blocks, at once; each step then takes a second of the
-// clock, unless it is failed.
+// clock, and `token_time` for each token, unless it is failed.
 class ScriptedRunner : public exec::Runner {
  public:
   static constexpr Duration kStepTime = std::chrono::seconds(1);
@@ -42,7 +42,7 @@ class ScriptedRunner : public exec::Runner {
   StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
     const auto turn = static_cast<int32_t>(num_launched % limits_.depth);
     Area& area = areas_[static_cast<size_t>(turn)];
-    area = {.step = num_launched++};
+    area = {.step = num_launched++, .time = kStepTime};
     ASSIGN_OR_RETURN(const exec::StepMessageView step, exec::decode(message));
     for (const exec::BlockCopy& copy : step.copies)
       for (int32_t i = 0; i < limits_.block_tokens; ++i) cell(copy.to, i) = cell(copy.from, i);
@@ -52,6 +52,7 @@ class ScriptedRunner : public exec::Runner {
           static_cast<size_t>(exec::num_blocks_for(row.end(), limits_.block_tokens));
       compute(row, tokens.first(static_cast<size_t>(row.num_tokens)), blocks.first(num_blocks),
               area);
+      area.time += row.num_tokens * token_time;
       tokens = tokens.subspan(static_cast<size_t>(row.num_tokens));
       blocks = blocks.subspan(num_blocks);
     }
@@ -59,7 +60,7 @@ class ScriptedRunner : public exec::Runner {
   }
   StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override {
     Area& area = areas_[static_cast<size_t>(staging_of(ticket))];
-    clock_.time += kStepTime;
+    clock_.time += area.time;
     if (area.step == fail_step) return internal_error("step {} fails", area.step);
     area.results.clear();
     for (const std::vector<kernels::SampleResult>& drawn : area.drawn)
@@ -76,6 +77,7 @@ class ScriptedRunner : public exec::Runner {
 
   int64_t num_launched = 0;
   int64_t fail_step = -1;  // counted from 0
+  Duration token_time{};
 
  private:
   struct Done : Event {
@@ -84,6 +86,7 @@ class ScriptedRunner : public exec::Runner {
   };
   struct Area {
     int64_t step = 0;
+    Duration time{};
     std::vector<std::vector<kernels::SampleResult>> drawn;  // by row
     std::vector<exec::RowResult> results;
   };
@@ -136,7 +139,7 @@ class EngineLoop : public UpdateSink {
             .depth = depth};
   }
 
-  explicit EngineLoop(const exec::RunnerLimits& limits = roomy())
+  explicit EngineLoop(const exec::RunnerLimits& limits = roomy(), Duration max_prefill = {})
       : runner(limits, clock),
         engine(health, runner,
                {.limits = {.max_batch_size = limits.max_rows,
@@ -146,8 +149,9 @@ class EngineLoop : public UpdateSink {
                            .groups = {{.num_blocks = limits.num_blocks[0]}},
                            .tokens_per_block = limits.block_tokens},
                 .clock = &clock},
-               make_step_modules({}, runner, inbox, progress, rings, [](RequestId) {}), inbox,
-               *this, progress, rings) {}
+               make_step_modules({.max_prefill = max_prefill}, runner, inbox, progress, rings,
+                                 [](RequestId) {}),
+               inbox, *this, progress, rings) {}
   ~EngineLoop() override {
     inbox.push(CancelAll{});
     turn();

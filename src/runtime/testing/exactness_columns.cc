@@ -104,6 +104,12 @@ void equal_progress(ExecutorConfig& c, int tokens) {
   c.scheduler.chunking_policy = ChunkingPolicy::kEqualProgress;
 }
 
+// Chunks beside decodes depend on measured times.
+void limited_prefill(ExecutorConfig& c, int ms) {
+  usual(c, 0);
+  c.max_prefill_ms = ms;
+}
+
 void blocks_of(ExecutorConfig& c, int tokens) {
   usual(c, 0);
   c.kv_cache.tokens_per_block = tokens;
@@ -193,6 +199,7 @@ std::vector<Column> plain_columns() {
       {"BatchUsual", Way::kBatch, usual},
       {"BatchFewRows", Way::kBatch, rows, 16},
       {"BatchChunked", Way::kBatch, chunk_usual, 50, nullptr, Breadth::kAll},
+      {"BatchLimitedPrefill", Way::kBatch, limited_prefill, 1},
       {"BatchEqualProgress", Way::kBatch, equal_progress, 50},
       {"PrefixHit", Way::kTwice, usual, 0, reused},
       {"PartialHit", Way::kPrimed, usual, 0, reused, Breadth::kAll},
