@@ -496,6 +496,8 @@ TEST_F(ModelsTest, GraniteWithoutExperts) {
               HasSubstr("'layer_types': 'mamba' is not supported, only 'attention' is"));
   config_["layer_types"] = json::array{"attention", "attention"};
   EXPECT_EQ(read(config_)->traits.has_rope, std::vector<bool>(2, false));
+  EXPECT_EQ(error_with("layer_types", {"full_attention", "full_attention"}), "");
+  EXPECT_EQ(error_with("position_embedding_type", nullptr), "");
   EXPECT_THAT(error_with("position_embedding_type", "alibi"),
               HasSubstr("'position_embedding_type': 'alibi' is not one of rope, nope"));
 }

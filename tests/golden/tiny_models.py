@@ -58,6 +58,9 @@ SIGMOID_EXPERTS = dict(num_hidden_layers=3, first_k_dense_replace=1, n_routed_ex
                        routed_scaling_factor=2.5)
 GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.6, logits_scaling=0.7,
                tie_word_embeddings=True)
+# Mamba's sizes are not used, but checked.
+GRANITE4 = dict(layer_types=["attention", "attention"], attention_bias=False, mamba_n_heads=4, mamba_d_head=24,
+                mamba_d_state=16, **GRANITE)
 NTK_ALPHA = dict(type="dynamic", alpha=20.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=0.0)
 # Scores grow every 16 positions.
 MINISTRAL_ROPE = dict(rope_type="yarn", type="yarn", rope_theta=1000000.0, factor=8.0, beta_fast=32.0, beta_slow=1.0,
@@ -234,6 +237,13 @@ MODELS = {
     "granitemoeshared": llama_like("GraniteMoeSharedForCausalLM", "granitemoeshared", intermediate_size=16,
                                    shared_intermediate_size=24, num_local_experts=8, num_experts_per_tok=2,
                                    attention_bias=False, **GRANITE),
+    # As Granite 4 micro and 350m: no experts, the shared one is the MLP.
+    "granitemoehybrid": llama_like("GraniteMoeHybridForCausalLM", "granitemoehybrid", shared_intermediate_size=64,
+                                   num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope",
+                                   **GRANITE4),
+    "granitemoehybrid-experts": llama_like("GraniteMoeHybridForCausalLM", "granitemoehybrid", intermediate_size=16,
+                                           shared_intermediate_size=24, num_local_experts=8, num_experts_per_tok=2,
+                                           position_embedding_type="nope", **GRANITE4),
     "hunyuan_v1_dense": llama_like("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", head_dim=16, use_qk_norm=True,
                                    attention_bias=False, rope_scaling=NTK_ALPHA),
     "hunyuan_v1_moe": llama_like("HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", head_dim=16, use_qk_norm=True,

@@ -49,14 +49,15 @@ Traits read_granite_moe_shared_traits(Config& c) {
   return t;
 }
 
-// Granite 4 with attention in every layer; Mamba layers are not supported. RoPE is optional.
+// Granite 4 with attention in every layer ("full_attention" as transformers 5 saves it); Mamba
+// layers are not supported. RoPE is optional.
 Traits read_granite_hybrid_traits(Config& c) {
   Traits t = read_granite_moe_shared_traits(c);
   const std::vector<std::string> kinds = c.strings("layer_types");
   if (kinds.size() != static_cast<size_t>(t.num_layers))
     c.fail("layer_types", fmt::format("{} words for {} layers", kinds.size(), t.num_layers));
   for (const std::string& kind : kinds)
-    if (kind != "attention")
+    if (kind != "attention" && kind != "full_attention")
       c.fail("layer_types",
              fmt::format("'{}' is not supported, only 'attention' is", kind.substr(0, 40)));
   const std::string positions = c.string("position_embedding_type", "nope");
