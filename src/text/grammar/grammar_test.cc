@@ -242,6 +242,49 @@ TEST(Matcher, GoesOnFromNestedCallsWhenTheGrammarForgets) {
   EXPECT_EQ(matches(grammar, text + closing), closing[998] == closing[999]);
 }
 
+// At each depth the text does not say yet which of three calls it is in: 3^depth stacks.
+TEST(Matcher, ChoicesThatStayOpenAddUp) {
+  const auto grammar = test_grammar(GrammarKind::kEbnf, R"(
+root ::= call "."
+call ::= "(" call ")a" | "(" call ")b" | "(" other ")a" | "x"
+other ::= "(" call ")c" | "(" other ")a" | "x")");
+  constexpr int kDepth = 40;
+  std::string good(kDepth, '('), bad = good;
+  good += "x", bad += "x";
+  for (int i = 0; i < kDepth; ++i) {
+    good += i % 3 == 0 ? ")b" : ")a";
+    bad += i == kDepth - 1 ? ")c" : ")a";
+  }
+  EXPECT_TRUE(matches(grammar, good + "."));
+  EXPECT_FALSE(matches(grammar, bad + "."));
+  EXPECT_FALSE(matches(grammar, good + ")a."));
+  Matcher matcher(grammar);
+  ASSERT_TRUE(matcher.accept(good).ok());
+  std::vector<uint32_t> mask((static_cast<size_t>(test_tokens()->vocab_size()) + 31) / 32);
+  ASSERT_TRUE(matcher.fill_mask(mask, {}).ok());
+  for (int32_t id = 0; id < 256; ++id)
+    EXPECT_EQ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0, id == '.') << id;
+}
+
+// Objects inside each other that may each have one of several required members.
+TEST(Matcher, RequiredMembersOfNestedObjectsAddUp) {
+  const auto grammar = test_grammar(GrammarKind::kJsonSchema, R"({
+    "$ref": "#/$defs/company", "$defs": {"company": {"type": "object", "additionalProperties": false,
+      "properties": {"owners": {"type": "array", "items": {"oneOf": [{"$ref": "#/$defs/company"},
+        {"type": "object", "required": ["person"], "properties": {
+          "owners": {"type": "array", "items": {"$ref": "#/$defs/company"}}, "person": {"type": "string"}}}]}},
+        "name": {"type": "string"}, "number": {"type": "string"}, "place": {"type": "string"}},
+      "anyOf": [{"required": ["name"]}, {"required": ["number"]}, {"required": ["place"]}]}}})");
+  constexpr int kDepth = 20;
+  std::string text;
+  for (int i = 0; i < kDepth; ++i) text += R"({"owners":[)";
+  text += R"({"name":"a"})";
+  for (int i = 1; i < kDepth; ++i) text += i % 2 == 0 ? R"(],"place":"b"})" : R"(],"number":"c"})";
+  EXPECT_TRUE(matches(grammar, text + R"(],"place":"b"})"));
+  EXPECT_FALSE(matches(grammar, text + R"(],"person":"b"})")) << "the outermost is a company";
+  EXPECT_FALSE(matches(grammar, text + "]}")) << "nothing that is required";
+}
+
 TEST(Matcher, StopsWhereTheEffortDoesNotSuffice) {
   const auto grammar = test_grammar(GrammarKind::kRegex, "([a-f]?){60}x");
   Matcher matcher(grammar);

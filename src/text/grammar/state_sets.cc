@@ -6,6 +6,7 @@ namespace nereid::text {
 namespace {
 
 constexpr int64_t kConfigWork = 8;
+constexpr size_t kManyConfigs = 64;  // where frames are merged
 
 uint64_t packed(int32_t a, int32_t b) {
   return static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
@@ -19,29 +20,39 @@ StateSets::StateSets(const Network& network)
 }
 
 void StateSets::clear_but(std::span<int32_t* const> kept) {
+  std::vector<char> is_used(frames_.size());
+  for (const int32_t* const number : kept)
+    for (const Config& config : at(*number).configs) is_used[static_cast<size_t>(config.frame)] = 1;
+  const auto first = static_cast<size_t>(kUnknown) + 1;
+  for (size_t i = frames_.size(); i-- > first;) {
+    if (is_used[i] == 0) continue;
+    for (const Frame& caller : callers(static_cast<int32_t>(i)))
+      is_used[static_cast<size_t>(caller.parent)] = 1;
+  }
   const std::vector<Frame> frames = std::move(frames_);
+  const std::vector<std::vector<Frame>> lists = std::move(merged_);
   const std::vector<Set> sets = std::move(sets_);
-  frames_.assign(2, {});  // kBottom, kUnknown
-  sets_ = {};
-  frame_of_.clear(), set_of_.clear(), next_.clear();
+  frames_.assign(first, {});  // kBottom, kUnknown
+  sets_ = {}, merged_ = {};
+  frame_of_.clear(), merged_of_.clear(), set_of_.clear(), next_.clear();
   bytes_ = 0;
-  intern({});                                     // kDead
-  std::vector<int32_t> place(frames.size(), -1);  // in the new frames
-  const auto moved = [&](int32_t frame) {
-    std::vector<int32_t> path;
-    for (; frame > kUnknown && place[static_cast<size_t>(frame)] < 0;
-         frame = frames[static_cast<size_t>(frame)].parent)
-      path.push_back(frame);
-    int32_t at = frame > kUnknown ? place[static_cast<size_t>(frame)] : frame;
-    for (; !path.empty(); path.pop_back()) {
-      const auto from = static_cast<size_t>(path.back());
-      at = place[from] = push(frames[from].state, at);
+  intern({});                                                  // kDead
+  std::vector<int32_t> place(std::max(frames.size(), first));  // in the new frames
+  place[kUnknown] = kUnknown;
+  for (size_t i = first; i < frames.size(); ++i) {
+    if (is_used[i] == 0) continue;
+    const auto parent = static_cast<size_t>(frames[i].parent);
+    if (frames[i].state != kMerged) {
+      place[i] = push(frames[i].state, place[parent]);
+      continue;
     }
-    return at;
-  };
+    std::vector<Frame> list = lists[parent];
+    for (Frame& caller : list) caller.parent = place[static_cast<size_t>(caller.parent)];
+    place[i] = merged(std::move(list));
+  }
   for (int32_t* const number : kept) {
     Set set = sets[static_cast<size_t>(*number)];
-    for (Config& config : set.configs) config.frame = moved(config.frame);
+    for (Config& config : set.configs) config.frame = place[static_cast<size_t>(config.frame)];
     std::ranges::sort(set.configs, {}, [](const Config& c) { return packed(c.state, c.frame); });
     *number = intern(std::move(set));
   }
@@ -58,6 +69,51 @@ int32_t StateSets::push(int32_t state, int32_t parent) {
   return found->second;
 }
 
+// The frame of these callers.
+int32_t StateSets::merged(std::vector<Frame> callers) {
+  const auto key_of = [](const Frame& f) { return packed(f.state, f.parent); };
+  std::ranges::sort(callers, {}, key_of);
+  const auto same = std::ranges::unique(callers, {}, key_of);
+  callers.erase(same.begin(), same.end());
+  std::vector<uint64_t> key(callers.size());
+  std::ranges::transform(callers, key.begin(), key_of);
+  const auto [found, is_new] =
+      merged_of_.try_emplace(std::move(key), static_cast<int32_t>(frames_.size()));
+  if (is_new) {
+    constexpr int64_t kListBytes = 120;
+    count_bytes(kListBytes + 16 * static_cast<int64_t>(callers.size()));
+    frames_.push_back({kMerged, static_cast<int32_t>(merged_.size())});
+    merged_.push_back(std::move(callers));
+  }
+  return found->second;
+}
+
+// Makes one frame of those that have the same states above them.
+void StateSets::merge_frames(std::vector<Config>& configs) {
+  if (!spend(kConfigWork * static_cast<int64_t>(configs.size()))) return;
+  std::ranges::sort(configs, {}, [](const Config& c) { return packed(c.frame, c.state); });
+  absl::flat_hash_map<std::vector<int32_t>, std::vector<int32_t>> frames_with;
+  for (auto at = configs.begin(); at != configs.end();) {
+    const int32_t frame = at->frame;
+    std::vector<int32_t> states;
+    for (; at != configs.end() && at->frame == frame; ++at) states.push_back(at->state);
+    if (frame > kUnknown) frames_with[std::move(states)].push_back(frame);
+  }
+  std::erase_if(configs, [](const Config& c) { return c.frame > kUnknown; });
+  for (const auto& [states, frames] : frames_with) {
+    int32_t frame = frames[0];
+    if (frames.size() > 1) {
+      std::vector<Frame> all;
+      for (const int32_t one : frames) {
+        const auto its = callers(one);
+        all.insert(all.end(), its.begin(), its.end());
+      }
+      frame = merged(std::move(all));
+    }
+    for (const int32_t state : states) configs.push_back({state, frame});
+  }
+}
+
 int32_t StateSets::start() {
   open({network_.starts[0], kBottom});
   return close();
@@ -70,8 +126,7 @@ int32_t StateSets::inside(int32_t state, bool outermost) {
 
 int32_t StateSets::behind(int32_t frame) {
   if (frame == kBottom) return intern({.configs = {}, .ends = true});
-  const Frame& f = frames_[static_cast<size_t>(frame)];
-  open({f.state, f.parent});
+  for (const Frame& caller : callers(frame)) open({caller.state, caller.parent});
   return close();
 }
 
@@ -91,8 +146,7 @@ int32_t StateSets::close() {
     } else if (state.ends && config.frame == kUnknown) {
       set.leaves = true;
     } else if (state.ends) {
-      const Frame frame = frames_[static_cast<size_t>(config.frame)];
-      open({frame.state, frame.parent});
+      for (const Frame& caller : callers(config.frame)) open({caller.state, caller.parent});
     }
     for (const FreeEdge& edge : state.free) {
       if (edge.rule < 0) {
@@ -107,6 +161,7 @@ int32_t StateSets::close() {
     if (failed_) break;
   }
   open_.clear(), seen_.clear();
+  if (set.configs.size() >= kManyConfigs) merge_frames(set.configs);
   if (failed_) return kDead;
   std::ranges::sort(set.configs, {}, [](const Config& c) { return packed(c.state, c.frame); });
   return intern(std::move(set));

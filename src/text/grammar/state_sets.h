@@ -12,8 +12,10 @@
 
 namespace nereid::text {
 
-// Call stacks share their lower frames. Work is counted against the budget: beyond it, or when a
-// set or all of them are too large, every step leads to kDead and failed() is true.
+// Call stacks share their lower frames, and in large sets their upper ones: frames with the same
+// states above them become one frame with several callers, so that choices which stay open at many
+// depths of a text add up and do not multiply. Work is counted against the budget: beyond it, or
+// when a set or all of them are too large, every step leads to kDead and failed() is true.
 class StateSets {
  public:
   static constexpr size_t kMaxConfigs = 4096;  // in a set
@@ -58,14 +60,15 @@ class StateSets {
 
  private:
   struct Frame {
-    int32_t state = 0;   // after the call
-    int32_t parent = 0;  // caller's frame
+    int32_t state = 0;   // after the call; kMerged: it stands for those of merged_[parent]
+    int32_t parent = 0;  // caller's frame, < this one
   };
   struct Set {
     std::vector<Config> configs;  // configurations of states with byte edges; ascending
     bool ends = false, leaves = false;
   };
   static constexpr int32_t kUnknown = 1;
+  static constexpr int32_t kMerged = -1;
 
   const Set& at(int32_t set) const { return sets_[static_cast<size_t>(set)]; }
   int32_t make_step(int32_t set, uint8_t byte, size_t entry);
@@ -73,6 +76,14 @@ class StateSets {
   int32_t close();  // the epsilon closure of open_, as a set
   int32_t intern(Set set);
   int32_t push(int32_t state, int32_t parent);
+  // The callers of `frame`, which is neither kBottom nor kUnknown; valid until a frame is made.
+  std::span<const Frame> callers(int32_t frame) const {
+    const Frame& f = frames_[static_cast<size_t>(frame)];
+    if (f.state != kMerged) return {&f, 1};
+    return merged_[static_cast<size_t>(f.parent)];
+  }
+  int32_t merged(std::vector<Frame> callers);
+  void merge_frames(std::vector<Config>& configs);
   void count_bytes(int64_t bytes) {
     bytes_ += bytes;
     failed_ |= bytes_ > kMostBytes;
@@ -82,6 +93,8 @@ class StateSets {
   const size_t num_classes_;
   std::vector<Frame> frames_;
   absl::flat_hash_map<uint64_t, int32_t> frame_of_;
+  std::vector<std::vector<Frame>> merged_;  // ascending, none of them merged
+  absl::flat_hash_map<std::vector<uint64_t>, int32_t> merged_of_;
   std::vector<Set> sets_;
   absl::flat_hash_map<std::vector<uint64_t>, int32_t> set_of_;
   std::vector<int32_t> next_;  // [sets, classes]; -1: not computed yet
