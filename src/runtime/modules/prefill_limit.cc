@@ -18,10 +18,11 @@ bool PrefillLimit::offer(sched::Scheduler& scheduler, bool) {
 }
 
 void PrefillLimit::finished(const FinishedStep& step) {
-  if (step.plan.rows.empty()) return;
+  const bool encodes = !step.plan.encodes.empty();
+  if (step.plan.rows.empty() && !encodes) return;
   const double taken = seconds(step.finished - std::max(step.launched, last_end_));
   last_end_ = step.finished;
-  if (step.failed || taken <= 0) return;
+  if (step.failed || encodes || taken <= 0) return;
   int32_t num_prefill = 0, num_decodes = 0;
   for (const sched::ScheduledRow& row : step.plan.rows)
     if (row.num_tokens > 1 + row.num_drafts)

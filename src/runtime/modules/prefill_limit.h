@@ -13,8 +13,8 @@ namespace nereid::runtime {
 // Before each plan it gives the scheduler the number of tokens that `most` is enough for, by the
 // cost of a prefill token in recent steps. It is their upper quartile: the last chunks of a prompt
 // cost more than its first, and some steps are held up. A step's cost is its time without what its
-// decodes take alone. The limit grows to at most twice the largest recent prefill: costs of small
-// steps say little of large ones.
+// decodes take alone; steps with encoder inputs, which are not limited, are left out. The limit
+// grows to at most twice the largest recent prefill: costs of small steps say little of large ones.
 class PrefillLimit : public StepModule {
  public:
   // `most`: of a step's time for prefill, > 0. As much as the decodes of the step take is always

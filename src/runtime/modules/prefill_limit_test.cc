@@ -16,8 +16,10 @@ constexpr Duration kMost = milliseconds(50);
 // Steps of a device with the given times.
 class MeasuredSteps {
  public:
-  void step(int32_t num_prefill, int32_t num_decodes, Duration taken, bool failed = false) {
+  void step(int32_t num_prefill, int32_t num_decodes, Duration taken, bool failed = false,
+            bool encodes = false) {
     sched::StepPlan plan;
+    if (encodes) plan.encodes.push_back(nullptr);
     if (num_prefill > 0) plan.rows.push_back({.num_tokens = num_prefill});
     for (int32_t i = 0; i < num_decodes; ++i) plan.rows.push_back({.num_tokens = 1});
     const Time launched = now_;
@@ -71,6 +73,13 @@ TEST(PrefillLimit, SomeSlowStepsChangeNothingAndMoreDo) {
   EXPECT_NEAR(steps.limit.tokens(), 125, 1);
   for (int i = 0; i < 12; ++i) steps.step(125, 0, milliseconds(25));
   EXPECT_NEAR(steps.limit.tokens(), 250, 1) << "most of them are forgotten";
+}
+
+TEST(PrefillLimit, EncoderInputsAreNotPrefill) {
+  MeasuredSteps steps;
+  steps.step(250, 0, milliseconds(50));
+  for (int i = 0; i < 8; ++i) steps.step(2, 1, milliseconds(500), false, /*encodes=*/true);
+  EXPECT_NEAR(steps.limit.tokens(), 250, 1);
 }
 
 // The cost of a token grows with its position, by attention.
