@@ -162,6 +162,18 @@ struct EncoderInput {
   std::vector<float> features;
 };
 
+// Rules of time stamps of a transcript: ids from `first` on are time stamps, in ascending order of
+// time. The first token is one of at most first + max_initial; they come in pairs, the end of a
+// segment and the begin of the next, or before an end id; none is before an earlier one; a time
+// stamp is drawn if together they are likelier than each other token. Source: the decoding of
+// Whisper (Radford et al. 2022).
+struct TimestampRules {
+  TokenId first = 0;                     // in [0, vocab)
+  std::optional<TokenId> no_timestamps;  // never drawn
+  TokenId end_of_text = 0;               // ids below are text
+  std::optional<int32_t> max_initial;    // >= 0; none: any time
+};
+
 struct Request {
   // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table. The decoder's prompt
   // of an encoder-decoder model begins with EncoderFacts::decoder_start_id.
@@ -178,6 +190,9 @@ struct Request {
   // Texts that end the sequence, matched on the detokenised output; not for beams.
   std::vector<std::string> stop_strings;
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that are never completed
+  // Tokens that are not the first of the output; not with sampling.min_tokens.
+  std::vector<TokenId> suppressed_first_ids;
+  std::optional<TimestampRules> timestamp_rules;  // not for beams, not with guided_decoding
   // Draft tokens for the beginning of the output, such as a draft model's: tested in the
   // step that ends the prompt, as far as it has room. Without draft_logits they change no
   // output. Not for beams.

@@ -42,6 +42,8 @@ Status check_params(const SampleParams& p) {
   for (const float x :
        {p.top_p, p.top_p_decay, p.top_p_min, p.temperature, p.repetition, p.presence, p.frequency})
     if (!std::isfinite(x)) return invalid_argument("a sampling parameter is {}", x);
+  if (p.first_timestamp >= 0 && !p.keeps_history)
+    return invalid_argument("first_timestamp {} without keeps_history", p.first_timestamp);
   if (!(p.repetition > 0)) return invalid_argument("repetition {} is not positive", p.repetition);
   if (!(p.min_p_gap <= 0)) return invalid_argument("min_p_gap {} is not in [-inf, 0]", p.min_p_gap);
   return ok();

@@ -102,6 +102,32 @@ TEST_P(EncoderDecoder, GreedyIdsEqualTransformers) {
   }
 }
 
+TEST(EncoderDecoderTimestamps, TranscriptsEqualTransformers) {
+  const auto executor = open("whisper", encoder_config());
+  ASSERT_NE(executor, nullptr);
+  const json::value golden = read_json_file(kSource / "tests/golden/encoder/whisper.json").value();
+  Client client;
+  int checked = 0;
+  for (const json::value& v : golden.at("timestamps").as_array()) {
+    Request request;
+    request.encoder_input.emplace().features = golden_features("whisper");
+    request.input_token_ids = ids(v.at("prompt_ids"));
+    TimestampRules& rules = request.timestamp_rules.emplace();
+    rules.first = v.at("first").to_number<int32_t>();
+    rules.no_timestamps = v.at("no_timestamps").to_number<int32_t>();
+    rules.end_of_text = v.at("end_of_text").to_number<int32_t>();
+    if (v.at("max_initial").is_int64())
+      rules.max_initial = v.at("max_initial").to_number<int32_t>();
+    const std::vector<TokenId> wanted = ids(v.at("greedy_ids"));
+    request.max_tokens = static_cast<int32_t>(wanted.size());
+    const Outcome got = client.run(*executor, request);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.sequences[0][0].tokens, wanted);
+    ++checked;
+  }
+  EXPECT_EQ(checked, 8);
+}
+
 // Beam search as transformers has it. Scores of goldens are f32; the engine rounds activations to
 // bf16, so that closer hypotheses may change places.
 TEST_P(EncoderDecoder, BeamsEqualTransformers) {
@@ -267,6 +293,13 @@ TEST_P(EncoderDecoder, InputsAreChecked) {
                   r.encoder_input->features = {1};
               }),
               HasSubstr("the model's encoder takes"));
+  EXPECT_THAT(error([&](Request& r) { r.timestamp_rules = {.first = executor->vocab_size()}; }),
+              HasSubstr("timestamp_rules.first"));
+  EXPECT_THAT(
+      error([](Request& r) { r.timestamp_rules = {.first = 9}, r.sampling.beam_width = 2; }),
+      HasSubstr("timestamp_rules: not with beam_width 2"));
+  EXPECT_THAT(error([](Request& r) { r.suppressed_first_ids = {9}, r.sampling.min_tokens = 3; }),
+              HasSubstr("suppressed_first_ids: not with min_tokens 3"));
   Client client;
   EXPECT_TRUE(client.run(*executor, good.request).status.ok());
 }

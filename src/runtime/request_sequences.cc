@@ -25,6 +25,8 @@ std::string prefix_root(const std::string& salt, const Adapter* adapter,
 std::shared_ptr<const SequencePayload> payload_of(Request& request, SequenceParts& parts) {
   auto payload = std::make_shared<SequencePayload>();
   payload->bad_words = std::move(request.bad_words);
+  payload->suppressed_first_ids = std::move(request.suppressed_first_ids);
+  payload->timestamp_rules = request.timestamp_rules;
   payload->logit_bias = std::move(request.logit_bias);
   payload->embedding_bias = std::move(request.embedding_bias);
   payload->draft_threshold = parts.typical_acceptance;

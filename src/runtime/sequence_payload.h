@@ -19,6 +19,8 @@ struct SequencePayload : sched::Payload {
   // Sampler, and proposers that draw
   std::vector<std::vector<TokenId>> bad_words;
   std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<TokenId> suppressed_first_ids;
+  std::optional<TimestampRules> timestamp_rules;
   std::vector<float> embedding_bias;  // [vocab]; empty: none
   float draft_threshold = 0;  // of kernels::SampleParams: by ratio with draft_logits, else typical
 

@@ -4,6 +4,7 @@
     pip install torch transformers safetensors
     tiny_encoders.py NAME...    writes tests/encoder_models/NAME and tests/golden/encoder/NAME.json
     tiny_encoders.py --beams NAME...    adds beam searches of models that are there
+    tiny_encoders.py --timestamps NAME...    adds transcripts with time stamps of a Whisper that is there
 
 As tiny_models.py: random weights, fitted until the greedy token leads clearly, stored as bf16; golden outputs are
 computed in f32.
@@ -162,12 +163,54 @@ def add_beams(name):
     print(name, len(beams), "beam searches")
 
 
+def add_timestamps(name):
+    """Greedy tokens by the rules of time stamps, from fitted prompts, some with another last token. Kept
+    are those that lead at each step."""
+    from safetensors.torch import load_file
+    from transformers import GenerationConfig, WhisperForConditionalGeneration
+    from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
+    path = ROOT / "golden" / "encoder" / f"{name}.json"
+    golden = json.loads(path.read_text())
+    features = load_file(path.with_suffix(".safetensors"))["input_features"]
+    net = WhisperForConditionalGeneration.from_pretrained(ROOT / "encoder_models" / name, dtype=torch.float32).eval()
+    torch.manual_seed(2)
+    kept = []
+    for attempt in range(1500):
+        first, text_end, latest = 200 + attempt % 200, 100 + attempt % 100, (None, 20)[attempt % 2]
+        prompt = list(golden["cases"][attempt % 4]["prompt_ids"])
+        if attempt % 3:
+            prompt[-1] = int(torch.randint(8, text_end, ()))
+        config = GenerationConfig(eos_token_id=text_end, no_timestamps_token_id=first - 1)
+        config.max_initial_timestamp_index = latest
+        rules = WhisperTimeStampLogitsProcessor(config, begin_index=len(prompt))
+        ids, worst = list(prompt), float("inf")
+        for _ in range(12):
+            with torch.no_grad():
+                logits = net(input_features=features, decoder_input_ids=torch.tensor([ids])).logits[:, -1]
+            scores = rules(torch.tensor([ids]), logits)
+            best = scores[0].topk(2)
+            log_probs = logits.log_softmax(-1)[0]
+            allowed = scores[0, first:].isfinite()
+            closeness = abs(log_probs[first:][allowed].logsumexp(0) - log_probs[:first - 1].max()) if allowed.any() else 9
+            worst = min(worst, float(best.values[0] - best.values[1]), float(closeness))
+            ids.append(int(best.indices[0]))
+        if worst > 0.12:
+            times = sum(i >= first for i in ids)
+            kept.append(dict(prompt_ids=prompt, first=first, no_timestamps=first - 1, end_of_text=text_end,
+                             max_initial=latest, greedy_ids=ids[len(prompt):]))
+            print(name, len(kept), "lead", round(worst, 3), "time stamps", times, ids)
+        if len(kept) == 8:
+            break
+    golden["timestamps"] = kept
+    path.write_text(json.dumps(golden))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if "--beams" in sys.argv[1:]:
-        for chosen in sys.argv[1:]:
-            if chosen != "--beams":
-                add_beams(chosen)
+    additions = {"--beams": add_beams, "--timestamps": add_timestamps}
+    if sys.argv[1:] and sys.argv[1] in additions:
+        for chosen in sys.argv[2:]:
+            additions[sys.argv[1]](chosen)
     else:
         for chosen in sys.argv[1:] or MODELS:
             make(chosen, MODELS[chosen])

@@ -126,6 +126,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->open_parameters_ = json::serialize(
       json::object{{"max_seq_len", std::to_string(m->context_.max_sequence_length)},
                    {"embedding_size", std::to_string(m->context_.embedding_size)},
+                   {"num_mel_bins", std::to_string(m->context_.encoder.feature_width)},
                    {"num_labels", std::to_string(m->executor_->num_labels())},
                    {"max_num_sequences", std::to_string(m->executor_->stats().max_batch_size)}});
   ASSIGN_OR_RETURN(m->context_.exclude_input_default,

@@ -317,6 +317,24 @@ Status read_endings(const Item& item, const ReadContext& context, nereid::Reques
   return ok();
 }
 
+// Reads the rules of a transcript: timestamp_rules [4] are the first time stamp, the token that
+// says that there are none, the end of text, and the index of the latest first time stamp (-1:
+// any).
+Status read_timestamp_rules(const Item& item, nereid::Request& out) {
+  ASSIGN_OR_RETURN(auto suppressed, item.values<int32_t>("begin_suppress_tokens"));
+  if (suppressed) out.suppressed_first_ids = *std::move(suppressed);
+  ASSIGN_OR_RETURN(const auto rules, item.values<int32_t>("timestamp_rules"));
+  if (!rules) return ok();
+  if (rules->size() != 4)
+    return invalid_argument("input 'timestamp_rules' has {} numbers, expected 4", rules->size());
+  const auto optional = [](int32_t x) {
+    return x == -1 ? std::nullopt : std::optional<int32_t>(x);
+  };
+  out.timestamp_rules =
+      TimestampRules{(*rules)[0], optional((*rules)[1]), (*rules)[2], optional((*rules)[3])};
+  return ok();
+}
+
 // Reads handling options: priority, deadline, cache salt, retention.
 Status read_handling(const Item& item, nereid::Request& out) {
   std::optional<float> priority;
@@ -383,6 +401,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_guide(item, r));
   RETURN_IF_ERROR(read_reasoning(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
+  RETURN_IF_ERROR(read_timestamp_rules(item, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend adds the prompt itself
   return out;

@@ -47,6 +47,11 @@ struct SampleParams {
   int32_t keeps_history = 0;  // Args::history has the slot's tokens; sampled ones are appended
   DraftTest draft_test = DraftTest::kEqual;
   float draft_threshold = 0;  // kTypical: in (0, 1]; kRatio: in (0, 1], or 0: uniform random
+  // Transcripts (step 3): ids >= first_timestamp are time stamps; < 0: no rules. Need the history.
+  int32_t first_timestamp = -1;
+  int32_t no_timestamps = -1;          // token of transcripts without them; < 0: no such token
+  int32_t end_of_text = 0;             // ids below are text
+  int32_t max_initial_timestamp = -1;  // index of the latest one that may be first; < 0: any
   int32_t reserved = 0;
 };
 
@@ -62,7 +67,8 @@ constexpr bool has_penalties(const SampleParams& p) {
 // Whether any of the steps 1 to 3 of Sample applies to the token at `position`.
 constexpr bool edits_logits(const SampleParams& p, int32_t position) {
   return p.has_dense_bias || p.num_biases > 0 || has_penalties(p) || p.ngram > 0 ||
-         p.num_bad_words > 0 || (p.num_end_ids > 0 && position < p.min_length);
+         p.num_bad_words > 0 || (p.num_end_ids > 0 && position < p.min_length) ||
+         p.first_timestamp >= 0;
 }
 // Whether drafts are tested by probability (kTypical, kRatio).
 constexpr bool weighs_drafts(const SampleParams& p) {
@@ -153,7 +159,12 @@ struct TopToken {
 // caller decides.)
 //  3. l = -inf for: ids outside the row's mask; end ids while position < min_length; with ngram = n
 // > 0 and |h| >= n each id that followed the last n - 1 tokens of h earlier in h; the last token of
-// each bad word whose other tokens end h.
+// each bad word whose other tokens end h. With 0 <= first_timestamp < vocab and g = h[num_prompt
+// ..), then for: no_timestamps; if g is empty, ids below first_timestamp, and time stamps above the
+// max_initial_timestamp-th; if g ends with a time stamp: all of them if g[-2] is one too or g has
+// one token, else ids below end_of_text; time stamps below the last one of g, and that one unless g
+// ends with it and g[-2] is another token; ids below first_timestamp, if the sum of exp(l) of time
+// stamps is above exp(l) of each other id.
 //  4. Log-probs: log-softmax of l / T, or of the raw logits (kRaw).
 //  5. Drop l < largest + min_p_gap; top_k > 0: keep the k largest (ties: lower id). Weights e =
 // exp((l - largest) / T), P = top_p of this position (off: 1), r = u * P * sum(e); the token is the
@@ -173,8 +184,9 @@ struct TopToken {
 // are ignored; -inf stays; results >= +inf become the largest float. Sums are in f64 (of weights
 // rounded to f32 at least). draws = 0: the top list and its first token. Top lists: by l, ties by
 // id, without -inf. Sources: TensorRT-LLM's order of sampling and top_p draw; penalties and n-gram
-// ban as in Hugging Face transformers; typical acceptance (Cai et al. 2024, Medusa); ratio test
-// (Leviathan et al. 2023, Chen et al. 2023).
+// ban as in Hugging Face transformers; time stamps as in the program of Whisper (Radford et al.
+// 2022); typical acceptance (Cai et al. 2024, Medusa); ratio test (Leviathan et al. 2023, Chen et
+// al. 2023).
 struct Sample {
   static constexpr std::string_view kName = "sample";
   struct Problem {

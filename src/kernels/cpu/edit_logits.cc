@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 namespace nereid::kernels::cpu {
@@ -60,6 +61,44 @@ void ban_bad_words(const SampleParams& p, const SampleLists& lists,
   }
 }
 
+// Bans ids in [begin, end).
+void ban_range(std::span<float> logits, int64_t begin, int64_t end) {
+  begin = std::max<int64_t>(begin, 0), end = std::min(end, std::ssize(logits));
+  if (begin < end) std::fill(logits.begin() + begin, logits.begin() + end, kBanned);
+}
+
+void apply_timestamp_rules(const SampleParams& p, std::span<const int32_t> history,
+                           std::span<float> logits) {
+  const int32_t first = p.first_timestamp;
+  if (!knows(logits, first)) return;
+  const auto is_timestamp = [first](int32_t id) { return id >= first; };
+  const auto generated =
+      history.subspan(std::min(static_cast<size_t>(std::max(p.num_prompt, 0)), history.size()));
+  const size_t size = generated.size();
+  ban(logits, p.no_timestamps);
+  if (size == 0) {
+    ban_range(logits, 0, first);
+    if (p.max_initial_timestamp >= 0)
+      ban_range(logits, int64_t{first} + p.max_initial_timestamp + 1, std::ssize(logits));
+    return;
+  }
+  const bool is_last = is_timestamp(generated.back());
+  const bool ends_segment = is_last && size > 1 && !is_timestamp(generated[size - 2]);
+  if (is_last)
+    ban_range(logits, ends_segment ? 0 : first, ends_segment ? p.end_of_text : std::ssize(logits));
+  const auto latest = std::find_if(generated.rbegin(), generated.rend(), is_timestamp);
+  if (latest != generated.rend())
+    ban_range(logits, first, int64_t{*latest} + (ends_segment ? 0 : 1));
+  const auto times = logits.subspan(static_cast<size_t>(first));
+  const double most = *std::ranges::max_element(times);
+  if (most == kBanned) return;
+  double sum = 0;
+  for (const float l : times) sum += std::exp(l - most);
+  const auto others = logits.first(static_cast<size_t>(first));
+  if (first == 0 || most + std::log(sum) > *std::ranges::max_element(others))
+    ban_range(logits, 0, first);
+}
+
 }  // namespace
 
 void LogitsEditor::penalise(const SampleParams& p, std::span<const int32_t> history,
@@ -113,6 +152,7 @@ void LogitsEditor::edit(const SampleParams& p, const SampleLists& lists, const u
     for (int32_t i = 0; i < p.num_end_ids; ++i) ban(logits, lists.end_ids[i]);
   if (p.ngram > 0) ban_repeated_ngrams(p.ngram, history, logits);
   ban_bad_words(p, lists, history, logits);
+  if (p.first_timestamp >= 0) apply_timestamp_rules(p, history, logits);
 }
 
 }  // namespace nereid::kernels::cpu

@@ -166,8 +166,57 @@ __device__ void ban_ids(const Edit& e) {
   __syncthreads();
 }
 
+// Not inlined: few rows have time stamps.
+__device__ __noinline__ void apply_timestamp_rules(const Edit& e, Team& team) {
+  const SampleParams& p = e.p;
+  const int first = p.first_timestamp, vocab = e.row.vocab;
+  if (first >= vocab) return;
+  const int num_prompt = max(p.num_prompt, 0);
+  const int32_t* const generated = e.history + num_prompt;
+  const int size = e.history ? max(e.position - num_prompt, 0) : 0;
+  uint64_t found = 0;
+  for (int i = threadIdx.x; i < size; i += kThreads)
+    if (generated[i] >= first) found = static_cast<uint64_t>(i) + 1;
+  const int num_upto_latest = static_cast<int>(team.largest(found));
+  const bool is_last = size > 0 && num_upto_latest == size;
+  const bool ends_segment = is_last && size > 1 && generated[size - 2] < first;
+  const int64_t low =
+      num_upto_latest > 0 ? int64_t{generated[num_upto_latest - 1]} + (ends_segment ? 0 : 1) : 0;
+  for (int i = threadIdx.x; i < e.row.count; i += kThreads) {
+    const int id = e.row.first + i;
+    const bool is_time = id >= first;
+    bool bans = id == p.no_timestamps || (is_time && id < low);
+    if (size == 0)
+      bans |= !is_time || (p.max_initial_timestamp >= 0 && id - first > p.max_initial_timestamp);
+    if (is_last) bans |= ends_segment ? id < p.end_of_text : is_time;
+    if (bans) e.ban(id);
+  }
+  __syncthreads();
+  if (size == 0) return;
+  uint64_t time = 0, other = 0;
+  e.row.for_each([&](float /*logit*/, uint64_t element) {
+    uint64_t& best = id_of(element) >= first ? time : other;
+    best = max(best, element);
+  });
+  time = team.largest(time);
+  other = team.largest(other);
+  if (logit_of(time) == -INFINITY) return;
+  Row times = e.row;
+  times.largest = logit_of(time);
+  times.set_temperature(1);
+  uint64_t sum = 0;
+  times.for_each([&](float logit, uint64_t element) {
+    if (id_of(element) >= first) sum += times.weight(logit);
+  });
+  const double log_sum = log(static_cast<double>(team.sum(sum)) / double{kWeightOne});
+  if (other == 0 || double{times.largest} + log_sum > double{logit_of(other)})
+    for (int i = threadIdx.x; i < e.row.count; i += kThreads)
+      if (e.row.first + i < first) e.ban(e.row.first + i);
+  __syncthreads();
+}
+
 __device__ __noinline__ void edit(const Sample& a, const SampleParams& p, const SampleRow& wish,
-                                  const int32_t* history, const Row row, Scratch& s) {
+                                  const int32_t* history, const Row row, Team& team) {
   const uint64_t lists = reinterpret_cast<uint64_t>(a.lists_base) + p.lists;
   const Edit e = {p,
                   SampleLists(p, reinterpret_cast<const int32_t*>(lists),
@@ -177,8 +226,9 @@ __device__ __noinline__ void edit(const Sample& a, const SampleParams& p, const 
                   wish.position,
                   row};
   add_biases(e);
-  if (history && has_penalties(p)) penalise(e, s);
+  if (history && has_penalties(p)) penalise(e, *team.s);
   ban_ids(e);
+  if (p.first_timestamp >= 0) apply_timestamp_rules(e, team);
 }
 
 // The token of a row with edits; -1: none.
@@ -220,7 +270,7 @@ __device__ int weigh(const Sample& a, int64_t i, const Row& row, const Division&
   uint64_t best = best_of(own, nullptr, team);
   if (best != kUnsound) {
     if (edits_logits(params, wish)) {
-      edit(a, params, wish, history, own, *team.s);
+      edit(a, params, wish, history, own, team);
       best = best_of(own, nullptr, team);
     }
     own.largest = logit_of(best);
@@ -269,7 +319,7 @@ __device__ int draw_row(const Sample& a, int64_t i, const Division& division, Te
     if (!edits) break;
     edits = false;
     to = nullptr;
-    edit(a, p, wish, history, row, *team.s);
+    edit(a, p, wish, history, row, team);
   }
   row.largest = logit_of(best);
   row.set_temperature(temperature_of(p));

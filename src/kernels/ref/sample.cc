@@ -87,6 +87,40 @@ void ban_bad_words(Draw& d) {
   }
 }
 
+void apply_timestamp_rules(Draw& d) {
+  const SampleParams& p = d.params;
+  const int32_t first = p.first_timestamp, vocab = static_cast<int32_t>(d.logits.size());
+  if (first < 0 || first >= vocab) return;
+  std::vector<int32_t> generated;
+  for (size_t i = 0; i < d.history.size(); ++i)
+    if (static_cast<int64_t>(i) >= p.num_prompt) generated.push_back(d.history[i]);
+  const auto size = generated.size();
+  const auto is_time = [&](size_t from_end) {
+    return size >= from_end && generated[size - from_end] >= first;
+  };
+  const bool begins_segment = is_time(1) && (size == 1 || is_time(2));
+  int64_t latest = -1;
+  for (const int32_t id : generated)
+    if (id >= first) latest = id;
+  for (int32_t id = 0; id < vocab; ++id) {
+    const bool is_timestamp = id >= first;
+    const bool bans =
+        id == p.no_timestamps || (size == 0 && !is_timestamp) ||
+        (size == 0 && is_timestamp && p.max_initial_timestamp >= 0 &&
+         id - first > p.max_initial_timestamp) ||
+        (begins_segment && is_timestamp) || (is_time(1) && !begins_segment && id < p.end_of_text) ||
+        (is_timestamp && id < latest) || (id == latest && !(is_time(1) && !begins_segment));
+    if (bans) d.ban(id);
+  }
+  const auto times = d.logits.subspan(static_cast<size_t>(first));
+  const double most = std::ranges::max(times);
+  double sum = 0, other = -INFINITY;
+  for (const float l : times) sum += most > -INFINITY ? std::exp(l - most) : 0;
+  for (int32_t id = 0; id < first; ++id) other = std::max<double>(other, d.logits[id]);
+  if (sum > 0 && most + std::log(sum) > other)
+    for (int32_t id = 0; id < first; ++id) d.ban(id);
+}
+
 // Ids by descending logit, then ascending id.
 std::vector<int32_t> sorted(std::span<const float> logits) {
   std::vector<int32_t> order(logits.size());
@@ -181,6 +215,7 @@ void edit(Draw& d) {
   ban_end_ids(d);
   ban_repeated_ngrams(d);
   ban_bad_words(d);
+  apply_timestamp_rules(d);
 }
 
 bool is_sound(std::span<const float> logits) {

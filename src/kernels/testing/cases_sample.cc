@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "kernels/ref/ref.h"
@@ -32,6 +33,7 @@ enum Feature : uint32_t {
   kTypical = 1 << 13,  // with kDrafts: typical acceptance
   kRatio = 1 << 14,    // with kDrafts: most have draft logits
   kHot = 1 << 15,      // maximal temperature
+  kTimes = 1 << 16,    // rules of time stamps
   kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams | kMasks,
 };
 
@@ -147,6 +149,13 @@ Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
     s.cells = {static_cast<int32_t>(i % vocab), hostile ? -3 : 0, 5};
     p.num_end_ids = 3;
     p.ngram = cycle({0, 2, 6, 3, 500, 1, 1 << 30}, i / 2);
+  }
+  if (on(kTimes, 5)) {
+    p.first_timestamp = cycle({6, 3, 1, 9, hostile ? 1 << 30 : 0, 2}, i);
+    p.no_timestamps = cycle({-1, 5, 1, 1 << 30}, i);
+    p.end_of_text = cycle({4, 0, 2, hostile ? 1 << 30 : 1}, i);
+    p.max_initial_timestamp = cycle({-1, 2, 0, hostile ? INT32_MAX : 50}, i / 2);
+    if (i % 4 == 3) p.num_prompt = static_cast<int32_t>(s.history.size());
   }
   if (on(kBiases, 5)) add_biases(s, i, vocab, hostile);
   if (on(kBans, 2)) add_bad_words(s, i, vocab, hostile);
@@ -366,6 +375,10 @@ const std::vector<Case<Sample>>& cases<Sample>() {
     list.push_back(make_case(Kind::kNoise, 60, 64, kBeams | kLogProbs | kBans));
     for (const uint32_t features : {kPenalties, kBiases, kBans})
       list.push_back(make_case(Kind::kNoise, 60, 12, features | kHostile | kLogProbs));
+    for (const Kind kind : {Kind::kNoise, Kind::kTied, Kind::kEqual, Kind::kWide})
+      list.push_back(make_case(kind, 60, 40, kTimes | kLogProbs | kBans));
+    list.push_back(make_case(Kind::kNoise, 60, 5000, kTimes | kHostile | kAllFeatures));
+    list.push_back(make_case(Kind::kNoise, 80, 500, kTimes | kDrafts | kTrees));
     list.push_back(make_case(Kind::kTied, 120, 300, kAllFeatures | kHostile));
     list.push_back(make_case(Kind::kNoise, 300, 500, kAllFeatures));
     list.push_back(make_case(Kind::kNoise, 12, 40000, kAllFeatures));

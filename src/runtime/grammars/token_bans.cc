@@ -72,7 +72,7 @@ class BansOfSlot {
 }  // namespace
 
 bool may_ban(const Request& r) {
-  return !r.embedding_bias.empty() || !r.bad_words.empty() ||
+  return !r.embedding_bias.empty() || !r.bad_words.empty() || !r.suppressed_first_ids.empty() ||
          r.sampling.min_tokens.value_or(0) > 0 || r.sampling.no_repeat_ngram_size.value_or(0) > 0 ||
          std::ranges::any_of(r.logit_bias, [](const auto& b) { return b.second == -INFINITY; });
 }
@@ -86,6 +86,7 @@ TokenBits tokens_left(const sched::SequenceSpec& spec, int32_t num_prompt,
 TokenBits first_tokens_left(const Request& r, int32_t vocab_size) {
   const auto payload = std::make_shared<SequencePayload>();
   payload->bad_words = r.bad_words;
+  payload->suppressed_first_ids = r.suppressed_first_ids;
   payload->logit_bias = r.logit_bias;
   payload->embedding_bias = r.embedding_bias;
   const sched::SequenceSpec spec{

@@ -180,6 +180,28 @@ Status check_stops(const Request& r, const RequestBounds& bounds) {
   return check_words("bad_words", r.bad_words, kMaxBadWords, kMaxBadWordTokens, bounds.vocab_size);
 }
 
+Status check_timestamps(const Request& r, const RequestBounds& bounds) {
+  RETURN_IF_ERROR(check_size("suppressed_first_ids", r.suppressed_first_ids.size(), kMaxBadWords));
+  RETURN_IF_ERROR(check_ids("suppressed_first_ids", r.suppressed_first_ids, bounds.vocab_size));
+  if (!r.suppressed_first_ids.empty() && r.sampling.min_tokens.value_or(0) > 0)
+    return invalid_argument("suppressed_first_ids: not with min_tokens {}; only with 0",
+                            *r.sampling.min_tokens);
+  if (!r.timestamp_rules) return ok();
+  const TimestampRules& rules = *r.timestamp_rules;
+  const int32_t last = bounds.vocab_size - 1;
+  RETURN_IF_ERROR(check_range("timestamp_rules.first", rules.first, 0, last));
+  RETURN_IF_ERROR(
+      check_range("timestamp_rules.no_timestamps", rules.no_timestamps.value_or(0), 0, last));
+  RETURN_IF_ERROR(check_range("timestamp_rules.end_of_text", rules.end_of_text, 0, last));
+  RETURN_IF_ERROR(check_not_negative("timestamp_rules.max_initial", rules.max_initial));
+  if (r.sampling.beam_width > 1)
+    return invalid_argument("timestamp_rules: not with beam_width {}; only with 1",
+                            r.sampling.beam_width);
+  if (r.guided_decoding)
+    return invalid_argument("timestamp_rules: not with guided_decoding; only without");
+  return ok();
+}
+
 Status check_biases(const Request& r, int32_t vocab_size) {
   if (!r.embedding_bias.empty() && r.embedding_bias.size() != static_cast<size_t>(vocab_size))
     return invalid_argument("embedding_bias: {} values; none or {} (the vocabulary) are allowed",
@@ -490,6 +512,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_output(r));
   RETURN_IF_ERROR(check_logits(r, bounds));
   RETURN_IF_ERROR(check_stops(r, bounds));
+  RETURN_IF_ERROR(check_timestamps(r, bounds));
   RETURN_IF_ERROR(check_biases(r, bounds.vocab_size));
   return check_service(r);
 }

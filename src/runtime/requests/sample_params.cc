@@ -65,14 +65,30 @@ void set_output(const sched::SequenceSpec& spec, SampleParams& p) {
       spec.output.log_probs_mode == LogProbsMode::kRaw ? LogProbs::kRaw : LogProbs::kProcessed;
 }
 
+// Ids that are banned for the first min_tokens tokens, or for the first one.
 void add_end_ids(const sched::SequenceSpec& spec, SlotParams& slot) {
-  const int32_t min_tokens = spec.sampling.min_tokens.value_or(0);
-  if (min_tokens <= 0) return;
-  slot.cells = spec.end_ids;
-  for (const auto& word : spec.stop_words)
-    if (word.size() == 1) slot.cells.push_back(word[0]);
+  int32_t min_tokens = spec.sampling.min_tokens.value_or(0);
+  const auto& suppressed = payload_of(spec).suppressed_first_ids;
+  if (min_tokens <= 0 && suppressed.empty()) return;
+  if (min_tokens > 0) {
+    slot.cells = spec.end_ids;
+    for (const auto& word : spec.stop_words)
+      if (word.size() == 1) slot.cells.push_back(word[0]);
+  } else {
+    slot.cells = suppressed;
+    min_tokens = 1;
+  }
   slot.params.num_end_ids = static_cast<int32_t>(slot.cells.size());
   slot.params.min_length = saturated(int64_t{slot.params.num_prompt} + min_tokens);
+}
+
+void set_timestamp_rules(const SequencePayload& payload, SampleParams& p) {
+  if (!payload.timestamp_rules) return;
+  const TimestampRules& rules = *payload.timestamp_rules;
+  p.first_timestamp = rules.first;
+  p.no_timestamps = rules.no_timestamps.value_or(-1);
+  p.end_of_text = rules.end_of_text;
+  p.max_initial_timestamp = rules.max_initial.value_or(-1);
 }
 
 // An id that is named more than once gets the sum.
@@ -106,7 +122,8 @@ bool needs_history(const SequencePayload& payload, const SampleParams& p) {
   const bool has_long_bad_word =
       std::ranges::any_of(payload.bad_words, [](const auto& word) { return word.size() > 1; });
   const bool resets_top_p = p.top_p > 0 && p.top_p_decay != 1 && p.top_p_reset_id >= 0;
-  return kernels::has_penalties(p) || p.ngram > 0 || has_long_bad_word || resets_top_p;
+  return kernels::has_penalties(p) || p.ngram > 0 || p.first_timestamp >= 0 || has_long_bad_word ||
+         resets_top_p;
 }
 
 }  // namespace
@@ -119,6 +136,7 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
   set_penalties(spec.sampling, slot.params);
   set_output(spec, slot.params);
   set_draft_test(spec, slot.params);
+  set_timestamp_rules(payload, slot.params);
   add_end_ids(spec, slot);
   add_biases(payload, slot);
   add_bad_words(payload, slot);

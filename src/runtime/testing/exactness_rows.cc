@@ -193,6 +193,16 @@ const Row kProcessing[] = {
      [](R r, A a) {
        r.bad_words = {part(a.greedy, 4, 3), part(a.greedy, 0, 2)};
      }},
+    {"suppressed_first", "greedy", 0,
+     [](R r, A a) {
+       r.suppressed_first_ids = {a.greedy[0], a.greedy[1]};
+     }},
+    {"timestamp_rules", "log_probs", 0,
+     [](R r, A) {
+       with_log_probs(r),
+           r.timestamp_rules = {
+               .first = 128, .no_timestamps = 7, .end_of_text = 120, .max_initial = 40};
+     }},
     {"dense_bias", "log_probs", 0, dense_bias},
     {"logit_bias", "log_probs", 0,
      [](R r, A a) {
