@@ -3,8 +3,22 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <cstdio>
+
+#include "base/progress.h"
+
 namespace nereid {
 namespace {
+
+// Standard error, where a progress bar may stand in the line.
+class StderrSink : public spdlog::sinks::stderr_sink_mt {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    if (const std::string_view eraser = progress_eraser(); !eraser.empty())
+      std::fwrite(eraser.data(), 1, eraser.size(), stderr);
+    spdlog::sinks::stderr_sink_mt::log(message);
+  }
+};
 
 // Marks a message of log_lines(): it takes the place of the function's name, since a message may
 // pass from one shared library's copy of this file to another's.
@@ -100,8 +114,7 @@ Status set_log_level(std::string_view level) {
 }
 
 void init_logging() {
-  auto logger =
-      std::make_shared<spdlog::logger>("nereid", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("nereid", std::make_shared<StderrSink>());
   logger->set_formatter(
       log_formatter("%L %Y-%m-%d %H:%M:%S.%e %*", spdlog::pattern_time_type::local));
   logger->flush_on(spdlog::level::warn);

@@ -10,6 +10,7 @@
 
 #include "base/copy_bytes.h"
 #include "base/hash.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/quantize.h"
@@ -323,7 +324,7 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
 // Calls make(row, count, piece) for pieces of a weight's rows (all experts) in parallel, then
 // take(piece) in order. Pieces are whole panels, some megabytes together.
 template <class Piece, class Make, class Take>
-Status by_pieces(const graph::Weight& weight, ThreadPool& pool, const Make& make,
+Status by_pieces(const graph::Weight& weight, ThreadPool& pool, ProgressBar& bar, const Make& make,
                  const Take& take) {
   const int64_t together = pool.num_threads();
   const int64_t panels =
@@ -347,6 +348,8 @@ Status by_pieces(const graph::Weight& weight, ThreadPool& pool, const Make& make
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
       RETURN_IF_ERROR(results[i]);
       RETURN_IF_ERROR(take(made[i]));
+      const int64_t row = (begin + static_cast<int64_t>(i)) % of_expert * rows;
+      bar.add(std::min(rows, weight.n - row) * weight.k * static_cast<int64_t>(sizeof(BF16)));
     }
   }
   return ok();
@@ -355,7 +358,7 @@ Status by_pieces(const graph::Weight& weight, ThreadPool& pool, const Make& make
 // Reads and rounds the numbers, or copies stored codes; the small group planes are kept in memory
 // and follow the data.
 Status write_integers(const graph::Weight& weight, const WeightSource& source, ThreadPool& pool,
-                      io::EngineWriter& writer) {
+                      ProgressBar& bar, io::EngineWriter& writer) {
   struct Piece {
     std::vector<BF16> rows;
     kernels::QuantizedPlanes planes;
@@ -383,20 +386,20 @@ Status write_integers(const graph::Weight& weight, const WeightSource& source, T
     minima.insert(minima.end(), planes.minima.begin(), planes.minima.end());
     return writer.append(std::as_bytes(std::span(planes.data)));
   };
-  RETURN_IF_ERROR(by_pieces<Piece>(weight, pool, make, take));
+  RETURN_IF_ERROR(by_pieces<Piece>(weight, pool, bar, make, take));
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(scales))));
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(zeros))));
   return writer.append(std::as_bytes(std::span(minima)));
 }
 
 Status write_weight(const graph::Weight& weight, const WeightSource& source, ThreadPool& pool,
-                    io::EngineWriter& writer) {
+                    ProgressBar& bar, io::EngineWriter& writer) {
   if (weight.format == kernels::kFloat32) {
     std::vector<float> numbers(static_cast<size_t>(weight.k));
     RETURN_IF_ERROR(read_stacked(weight, source, 0, std::span(numbers)));
     return writer.append(std::as_bytes(std::span(numbers)));
   }
-  if (!weight.format.is_float()) return write_integers(weight, source, pool, writer);
+  if (!weight.format.is_float()) return write_integers(weight, source, pool, bar, writer);
   struct Piece {
     std::vector<BF16> rows;
     std::vector<std::byte> panels;
@@ -410,7 +413,7 @@ Status write_weight(const graph::Weight& weight, const WeightSource& source, Thr
     const kernels::RowMajorPart whole{piece.rows.data(), count};
     return kernels::pack_panel16({&whole, 1}, weight.k, piece.panels);
   };
-  return by_pieces<Piece>(weight, pool, make, [&](const Piece& piece) {
+  return by_pieces<Piece>(weight, pool, bar, make, [&](const Piece& piece) {
     return writer.append(packed ? std::span<const std::byte>(piece.panels)
                                 : std::as_bytes(std::span(piece.rows)));
   });
@@ -443,8 +446,13 @@ Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer) {
   // At least two threads, so that single-core machines run the same code.
   ThreadPool pool(std::max(2, num_usable_cores()));
+  int64_t bytes = 0;  // as bf16; the few numbers in f32 are not counted
   for (const graph::Weight& weight : graph.weights)
-    RETURN_IF_ERROR(write_weight(weight, source, pool, writer));
+    if (weight.format != kernels::kFloat32)
+      bytes += weight.experts * weight.n * weight.k * static_cast<int64_t>(sizeof(BF16));
+  ProgressBar bar("building the engine", bytes, ProgressUnit::kBytes);
+  for (const graph::Weight& weight : graph.weights)
+    RETURN_IF_ERROR(write_weight(weight, source, pool, bar, writer));
   return ok();
 }
 

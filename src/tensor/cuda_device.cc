@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "tensor/cpu_probe.h"
 #include "tensor/cuda_check.h"
 #include "tensor/cuda_range.h"
@@ -135,13 +136,17 @@ class CudaRecording final : public Recording {
   cudaGraphExec_t graph_;
 };
 
-// Logs the progress of long uploads.
+// Shows the progress of long uploads: a bar, or lines of the log.
 class UploadLog {
  public:
-  UploadLog(std::string device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {}
+  UploadLog(std::string device, size_t bytes)
+      : device_(std::move(device)),
+        bytes_(bytes),
+        bar_("loading onto " + device_, static_cast<int64_t>(bytes), ProgressUnit::kBytes) {}
 
   void is_at(size_t done) {
-    if (now() - last_ < kPeriod) return;
+    bar_.add(static_cast<int64_t>(done) - bar_.done());
+    if (has_progress_bars() || now() - last_ < kPeriod) return;
     last_ = now();
     log_info("{}: {:.0f} % of {:.1f} GiB uploaded", device_,
              100 * static_cast<double>(done) / static_cast<double>(bytes_),
@@ -152,6 +157,7 @@ class UploadLog {
   static constexpr Duration kPeriod = std::chrono::seconds(2);
   const std::string device_;
   const size_t bytes_;
+  ProgressBar bar_;
   Time last_ = now();
 };
 

@@ -9,10 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/progress.h"
 #include "base/queue.h"
 #include "base/rng.h"
 #include "cli/commands/commands.h"
@@ -238,9 +240,11 @@ Status bench(BenchOptions& options) {
   print_machine(info, roofline, weight_bytes);
   fmt::print("{:>6} {:>7} {:>6} {:>14} {:>14} {:>14} {:>10} {:>12}\n", "batch", "prompt", "new",
              "prefill tok/s", "decode tok/s", "output tok/s", "step ms", "% of read");
+  std::optional<ProgressBar> bar;
+  bar.emplace("bench", std::ssize(options.batches) * options.repeats, ProgressUnit::kCount);
   for (const int32_t batch : options.batches) {
     std::vector<double> prefill, decode, output, step;
-    for (int32_t repeat = 0; repeat < options.repeats; ++repeat) {
+    for (int32_t repeat = 0; repeat < options.repeats; ++repeat, bar->add(1)) {
       ASSIGN_OR_RETURN(
           const BenchResult result,
           run_case(*executor, {batch, options.prompt_tokens, options.new_tokens}, 1 + repeat));
@@ -250,6 +254,7 @@ Status bench(BenchOptions& options) {
       step.push_back(result.step_seconds);
     }
     const double step_seconds = median(step);
+    bar->hide();
     fmt::print(
         "{:>6} {:>7} {:>6} {:>14.1f} {:>14.1f} {:>14.1f} {:>10.3f} {:>11.1f}%\n", batch,
         options.prompt_tokens, options.new_tokens, median(prefill), median(decode), median(output),
@@ -257,6 +262,7 @@ Status bench(BenchOptions& options) {
         step_seconds > 0 ? 100 * weight_bytes / step_seconds / roofline.read_bytes_per_s : 0.0);
     std::fflush(stdout);
   }
+  bar.reset();
   if (!options.step_trace.empty())
     RETURN_IF_ERROR(
         write_file_atomic(options.step_trace, step_timeline(executor->latest_iteration_stats())));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "base/queue.h"
 
 namespace nereid::cli {
@@ -57,6 +58,7 @@ StatusOr<std::vector<RequestRecord>> run_on_executor(Executor& executor,
   run->failures.resize(requests.size());
   const bool is_whole = !load.streaming || load.beam_width > 1;
   size_t num_sent = 0, num_done = 0;
+  ProgressBar bar("requests", std::ssize(requests), ProgressUnit::kCount);
   Status failure;
   while (num_done < num_sent || (failure.ok() && num_sent < requests.size())) {
     const bool has_room =
@@ -78,6 +80,7 @@ StatusOr<std::vector<RequestRecord>> run_on_executor(Executor& executor,
     }
     const size_t index = *run->done.take();
     ++num_done;
+    bar.add(1);
     if (failure.ok() && !run->failures[index].ok())
       failure = annotate(run->failures[index], fmt::format("request {}", index));
   }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json_members.h"
+#include "base/progress.h"
 #include "base/rng.h"
 
 namespace nereid::cli {
@@ -188,12 +189,14 @@ std::vector<Outcome> run_load(const LoadOptions& options,
   if (options.max_concurrency > 0) num_threads = std::min(num_threads, options.max_concurrency);
   std::atomic<size_t> next{0};
   const Time start = now();
+  ProgressBar bar("requests", std::ssize(requests), ProgressUnit::kCount);
   const auto client = [&] {
     for (size_t i = next++; i < requests.size(); i = next++) {
       outcomes[i].planned_s = due[i];
       std::this_thread::sleep_until(
           start + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(due[i])));
       send_one(options, requests[i], start, outcomes[i]);
+      bar.add(1);
     }
   };
   std::vector<std::jthread> clients;

@@ -1,14 +1,13 @@
 // convert_checkpoint: converts any supported model to a checkpoint in the TensorRT-LLM layout.
 // Flags: those of the convert_checkpoint.py scripts of all families and versions.
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "cli/flags/arg_table.h"
 #include "cli/flags/missing_path.h"
 #include "cli/tools/draft_heads.h"
@@ -360,30 +359,6 @@ models::Ranks ranks_of(const Args& args) {
           .embedding_dim = number("--embedding_sharding_dim")};
 }
 
-// A line that is overwritten while standard error is a terminal: share, rank, rate, time left.
-class ProgressLine {
- public:
-  void show(const convert::Progress& progress) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point now = Clock::now();
-    const bool is_done = progress.bytes == progress.total_bytes;
-    if (!is_terminal_ || (!is_done && now - shown_ < std::chrono::milliseconds(200))) return;
-    shown_ = now;
-    const double seconds = std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
-    const double rate = static_cast<double>(progress.bytes) / seconds;
-    const double left = static_cast<double>(progress.total_bytes - progress.bytes) / rate;
-    fmt::print(stderr, "\r{:3}% rank {} {:.0f} MiB/s, {}:{:02} left {}",
-               progress.bytes * 100 / progress.total_bytes, progress.rank, rate / (1 << 20),
-               static_cast<int64_t>(left) / 60, static_cast<int64_t>(left) % 60,
-               is_done ? "\n" : "");
-  }
-
- private:
-  const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point shown_;
-};
-
 Status convert(const Args& args) {
   RETURN_IF_ERROR(check(args));
   ASSIGN_OR_RETURN(const DraftHeads heads, read_draft_heads(args, kHeadsFlags));
@@ -407,9 +382,14 @@ Status convert(const Args& args) {
     options.group = static_cast<int32_t>(args.integer("--group_size"));
   if (args.is_on("--int8_kv_cache")) options.cache = DType::kI8;
   if (args.is_on("--fp8_kv_cache")) options.cache = DType::kF8E4M3;
-  ProgressLine line;
-  options.progress = [&](const convert::Progress& progress) { line.show(progress); };
+  std::optional<ProgressBar> bar;
+  bar.emplace("converting", 0, ProgressUnit::kBytes);
+  options.progress = [&](const convert::Progress& progress) {
+    bar->set_total(static_cast<int64_t>(progress.total_bytes));
+    bar->add(static_cast<int64_t>(progress.bytes) - bar->done());
+  };
   ASSIGN_OR_RETURN(const convert::ConvertReport report, write_checkpoint(args, options));
+  bar.reset();
   RETURN_IF_ERROR(heads.write(output));
   fmt::print("{}: {} tensors, {} MiB as {}, {} ranks\n", output.string(), report.num_tensors,
              report.bytes >> 20, report.dtype, options.ranks.num_files());

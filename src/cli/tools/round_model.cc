@@ -1,7 +1,10 @@
 #include "cli/tools/round_model.h"
 
+#include <utility>
+
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "convert/new_directory.h"
 
 namespace nereid::cli {
@@ -48,7 +51,13 @@ StatusOr<convert::QuantizeReport> round_model(convert::QuantizeOptions options,
     };
   }
   const Time start = now();
+  ProgressBar bar("quantizing layers", 0, ProgressUnit::kCount);
+  bool is_first = true;  // a run that goes on begins with layers that are done
   options.progress = [&](const convert::QuantizeProgress& p) {
+    bar.set_total(p.num_layers);
+    if (std::exchange(is_first, false)) bar.add_before(p.layers_done - 1);
+    bar.add(p.layers_done - bar.done());
+    if (has_progress_bars()) return;
     log_info("layer {} of {}: {} matrices so far, {:.1f} s", p.layers_done, p.num_layers,
              p.matrices_done, seconds(now() - start));
   };
