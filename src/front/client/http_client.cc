@@ -46,13 +46,14 @@ std::string errno_text() { return std::generic_category().message(errno); }
 
 class Socket {
  public:
-  explicit Socket(int fd) : fd_(fd) {}
+  Socket(int fd, const std::atomic<bool>* stop) : fd_(fd), stop_(stop) {}
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
   ~Socket() {
     if (fd_ >= 0) ::close(fd_);
   }
   int fd() const { return fd_; }
+  bool is_stopped() const { return stop_ && *stop_; }
 
   // Waits until the socket is ready for `events`.
   Status wait(short events, Time deadline) const {
@@ -60,8 +61,10 @@ class Socket {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()).count();
       if (left <= 0) return deadline_exceeded("no answer in time");
+      if (is_stopped()) return cancelled("stopped");
       pollfd entry{fd_, events, 0};
-      const int ready = ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(left + 1, 60'000)));
+      const int64_t longest = stop_ ? 50 : 60'000;
+      const int ready = ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(left + 1, longest)));
       if (ready > 0) return ok();
       if (ready < 0 && errno != EINTR) return unavailable("poll: {}", errno_text());
     }
@@ -69,6 +72,7 @@ class Socket {
 
  private:
   int fd_;
+  const std::atomic<bool>* const stop_;
 };
 
 Status connect_to(const Socket& socket, const addrinfo& address, Time deadline) {
@@ -83,7 +87,8 @@ Status connect_to(const Socket& socket, const addrinfo& address, Time deadline) 
   return unavailable("connect: {}", errno_text());
 }
 
-StatusOr<std::unique_ptr<Socket>> open_socket(const Url& url, Time deadline) {
+StatusOr<std::unique_ptr<Socket>> open_socket(const Url& url, Time deadline,
+                                              const std::atomic<bool>* stop) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* raw = nullptr;
@@ -94,8 +99,9 @@ StatusOr<std::unique_ptr<Socket>> open_socket(const Url& url, Time deadline) {
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(raw, &::freeaddrinfo);
   Status status = unavailable("{}: no address", url.host);
   for (const addrinfo* address = raw; address != nullptr; address = address->ai_next) {
-    auto socket = std::make_unique<Socket>(::socket(
-        address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address->ai_protocol));
+    const int fd = ::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                            address->ai_protocol);
+    auto socket = std::make_unique<Socket>(fd, stop);
     if (socket->fd() < 0) return unavailable("socket: {}", errno_text());
     status = connect_to(*socket, *address, deadline);
     if (!status.ok()) continue;
@@ -150,6 +156,7 @@ Status Connection::send(std::string_view bytes) {
 
 StatusOr<size_t> Connection::receive() {
   while (true) {
+    if (socket_->is_stopped()) return cancelled("stopped");
     const ssize_t size = ::recv(socket_->fd(), buffer_.data(), buffer_.size(), 0);
     if (size >= 0) return static_cast<size_t>(size);
     if (errno == EAGAIN) {
@@ -356,7 +363,7 @@ Status ResponseParser::finish() {
 
 StatusOr<HttpAnswer> send_call(const Url& url, const HttpCall& call, Time deadline,
                                const OnBody& on_body, const TlsClient* tls) {
-  ASSIGN_OR_RETURN(auto socket, open_socket(url, deadline));
+  ASSIGN_OR_RETURN(auto socket, open_socket(url, deadline, call.stop));
   const auto connection = std::make_unique<Connection>(std::move(socket), deadline);
   if (url.is_tls && !tls) return invalid_argument("{}: https needs settings of TLS", url.host);
   if (url.is_tls) RETURN_IF_ERROR(connection->start_tls(*tls, url.host));

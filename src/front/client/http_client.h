@@ -2,6 +2,7 @@
 // per connection, its body passed on as it arrives; TLS by OpenSSL.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,6 +55,8 @@ struct HttpCall {
   std::string path;  // appended to the URL's path, which loses slashes at its end; empty: the URL's
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
+  // Set by another thread to end the call, which is noticed within 50 ms; may be null.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 struct HttpAnswer {
@@ -78,7 +81,8 @@ class TlsClient {
 
 // Sends the call and reads the response; a null `on_body`: its head alone. `tls` is needed where
 // the URL is https. Unavailable: the port is closed, or the connection broke; DeadlineExceeded;
-// InvalidArgument: the response is no HTTP, or the server's certificate is not trusted.
+// Cancelled: call.stop is set; InvalidArgument: the response is no HTTP, or the server's
+// certificate is not trusted.
 StatusOr<HttpAnswer> send_call(const Url& url, const HttpCall& call, Time deadline,
                                const OnBody& on_body, const TlsClient* tls = nullptr);
 
