@@ -32,6 +32,11 @@ fi
 [ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
 [ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"
 
+# The program opens libcurl by its name when it downloads a model.
+curl=$(ldconfig -p | awk '$1 == "libcurl.so.4" && /x86-64/ {print $NF; exit}')
+[ -n "$curl" ] || { echo "bundle: no libcurl.so.4 on this machine (apt-get install libcurl4)" >&2; exit 1; }
+cp -L "$curl" "$target/lib/"
+
 # Libraries of every system with glibc, and those of the driver.
 skip='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|mvec|anl|nsl|thread_db|cuda|nvidia-.*))\.so'
 find "$target" -type f \( -name nereid -o -name '*.so*' \) -print0 | xargs -0 ldd 2>/dev/null |

@@ -33,6 +33,9 @@ nereid:x:$user:$user:nereid:/var/cache/nereid:/sbin/nologin" >"$root/etc/passwd"
 echo "root:x:0:
 nereid:x:$user:" >"$root/etc/group"
 echo "hosts: files dns" >"$root/etc/nsswitch.conf"
+# Certificates for downloads of models, of Debian's ca-certificates.
+mkdir -p "$root/etc/ssl/certs"
+cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 chmod -R u=rwX,go=rX "$root"
 chmod 1777 "$root/tmp"
 

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/parse_error.h"
 #include "cli/tools/tools.h"
@@ -89,6 +90,7 @@ int run(int argc, char** argv) {
   CLI::App app{
       "nereid serves large language models on CPUs and NVIDIA GPUs.\n"
       "First steps:  nereid serve models/quickstart\n"
+      "              nereid serve hf://ORG/NAME\n"
       "              nereid generate models/quickstart -p \"What is machine learning?\"",
       "nereid"};
   app.set_version_flag("--version", "nereid " NEREID_VERSION);
@@ -103,6 +105,9 @@ int run(int argc, char** argv) {
   nereid::cli::add_options_page(app);
   nereid::cli::add_doctor(app, exit_code);
   nereid::cli::add_version(app);
+  nereid::cli::add_models(app, exit_code);
+  nereid::cli::add_ps(app, exit_code);
+  nereid::cli::add_chat(app, exit_code);
   for (const auto& tool : kTools)
     if (tool.help) app.add_subcommand(tool.name, tool.help);
   nereid::cli::add_shell_pages(app, kTools, exit_code);
@@ -128,6 +133,7 @@ std::string limit_text(decltype(RLIMIT_AS) resource, rlim_t unit) {
 
 int main(int argc, char** argv) {
   nereid::init_logging();
+  nereid::allow_progress_bars();
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -166,16 +166,16 @@ def main():
         check_failure(folder, "unknown flag '--prot'. Did you mean '--port'?", MODEL, "--prot", "1", code=109)
         check_failure(folder, "unknown flag '--ctx-size', which is of SGLang, llama.cpp and TGI: nereid's is --max-seq-len",
                       MODEL, "--ctx-size", "64", code=109)
-        check_failure(folder, "hf download meta-llama/Llama-3.1-8B --local-dir DIR", "meta-llama/Llama-3.1-8B")
+        check_failure(folder, "run `nereid pull meta-llama/Llama-3.1-8B`", "meta-llama/Llama-3.1-8B")
         for name in ("https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main", "hf.co/meta-llama/Llama-3.1-8B:Q4_K_M"):
-            check_failure(folder, "hf download meta-llama/Llama-3.1-8B --local-dir DIR", name)
+            check_failure(folder, "run `nereid pull meta-llama/Llama-3.1-8B`", name)
         check_failure(folder, "there is no file or directory 'llama3:8b'", "llama3:8b")
         check_failure(folder, "Did you mean '%s'?" % os.path.join(folder, "config"), os.path.join(folder, "confg"))
         check_failure(folder, "unknown flag '--n-gpu-layers', which is of llama.cpp: nereid's is --device", MODEL,
                       "--n-gpu-layers", "99", code=109)
         check_failure(folder, "is one file of a model; give the folder that it is in", os.path.join(MODEL, "model.safetensors"))
         check_failure(folder, "--tokenizer: there is no directory 'org/name'", MODEL, "--tokenizer", "org/name")
-        for flag, value, said in (("--draft-model", "org/name", "hf download org/name --local-dir DIR"),
+        for flag, value, said in (("--draft-model", "org/name", "run `nereid pull org/name`"),
                                   ("--device", "gpu", "'gpu' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)")):
             done = subprocess.run([BINARY, "serve", MODEL, flag, value], capture_output=True, text=True, check=False)
             assert done.returncode == 105 and f"{flag}: " in done.stderr and said in done.stderr, done

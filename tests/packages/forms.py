@@ -102,6 +102,9 @@ def check(name, root, install, words, remove):
     report(name, installed - start, token - installed)
     nereid = words[0]
     assert "FAULT" not in run_in(root, f"{nereid} doctor || true").replace("FAULT  port", ""), run_in(root, f"{nereid} doctor || true")
+    # The bundled libcurl is found and used.
+    pull = run_in(root, f"HF_ENDPOINT=http://127.0.0.1:1 {nereid} pull org/name 2>&1 || echo code $?")
+    assert "http://127.0.0.1:1: " in pull and "code 7" in pull, pull
     run_in(root, remove)
     left = {path for path in files_of(root) - before if "/ld.so.cache" not in path and not path.endswith(".pyc")}
     assert not left, f"{name}: left behind: {sorted(left)[:10]}"

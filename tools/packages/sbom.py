@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import sys
 
-HEADERS = ("libboost1.81-dev", "libboost-dev", "libcli11-dev", "libxxhash-dev", "libspdlog-dev", "libfmt-dev", "libabsl-dev")
+HEADERS = ("libboost1.81-dev", "libboost-dev", "libcli11-dev", "libtomlplusplus-dev", "libxxhash-dev", "libspdlog-dev", "libfmt-dev", "libabsl-dev")
 OWN = ("libtritonserver.so", "libnereid_cuda.so")
 
 

@@ -133,9 +133,11 @@ Finding check_cache(const fs::path& folder) {
                         folder.string())};
   const double free_mib =
       static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kMebibyte;
-  const std::string text =
-      fmt::format("{}: {:.0f} MiB of engines, {:.0f} MiB free on the disk", folder.string(),
-                  static_cast<double>(bytes_in(folder)) / kMebibyte, free_mib);
+  const std::string text = fmt::format(
+      "{}: {:.0f} MiB of engines, {:.0f} MiB of pulled models, {:.0f} MiB free on the "
+      "disk",
+      folder.string(), static_cast<double>(bytes_in(folder / "engines")) / kMebibyte,
+      static_cast<double>(bytes_in(folder / "models")) / kMebibyte, free_mib);
   if (free_mib >= 1024) return {kOk, "cache", text};
   return {kNote, "cache", text + "; an engine takes as much as the model's weights"};
 }

@@ -17,9 +17,11 @@ TEST(Doctor, CacheFolderMustBeWritable) {
   EXPECT_NE(check_cache(missing).kind, Finding::kPrevents);
   EXPECT_FALSE(std::filesystem::exists(missing));  // a look writes nothing
 
-  const std::filesystem::path file = scratch.path() / "file";
+  const std::filesystem::path file = scratch.path() / "engines" / "file";
   ASSERT_TRUE(write_file_atomic(file, std::string(3 << 20, 'x')).ok());
-  EXPECT_NE(check_cache(scratch.path()).text.find(": 3 MiB of engines"), std::string::npos);
+  ASSERT_TRUE(write_file_atomic(scratch.path() / "models" / "m", std::string(2 << 20, 'x')).ok());
+  EXPECT_NE(check_cache(scratch.path()).text.find(": 3 MiB of engines, 2 MiB of pulled models"),
+            std::string::npos);
   const Finding in_file = check_cache(file / "cache");
   EXPECT_EQ(in_file.kind, Finding::kPrevents);
   EXPECT_NE(in_file.text.find("--cache-dir"), std::string::npos);

@@ -8,6 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include <CLI/Error.hpp>
+#include <CLI/Option.hpp>
+
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -18,6 +21,7 @@
 #include "cli/flags/access_flags.h"
 #include "cli/process/launched.h"
 #include "cli/process/process_signals.h"
+#include "cli/process/running.h"
 #include "cli/process/server_process.h"
 #include "cli/repository/repository.h"
 #include "runtime/engine_limits.h"
@@ -84,14 +88,40 @@ Status set_access(const AccessFlags& flags, ServerProcessOptions& process) {
   return ok();
 }
 
-Status serve(ServeOptions& options) {
-  const Time start = now();
-  RETURN_IF_ERROR(options.model.finish());
-  RETURN_IF_ERROR(set_access(options.access, options.process));
+}  // namespace
+
+StatusOr<bool> fill_repository(ServeOptions& options, const std::filesystem::path& repository) {
   if (options.model_name.empty())
     options.model_name =
-        std::filesystem::weakly_canonical(options.model.model_dir).filename().string();
+        options.model.hub_id.empty()
+            ? std::filesystem::weakly_canonical(options.model.model_dir).filename().string()
+            : options.model.hub_id;
+  // Beside the model's versions, in a folder that is not searched for models.
+  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer,
+                   find_tokenizer(options, repository / kTokenModel / "tokenizer"));
+  const bool has_text = !tokenizer.empty();
+  RETURN_IF_ERROR(
+      runtime::apply_engine_limits(options.model.model_dir, options.model.executor).status());
+  ASSIGN_OR_RETURN(const TemplateValues values, template_values(options, tokenizer));
+  RETURN_IF_ERROR(write_repository(repository, values, has_text));
 
+  options.process.repository = repository;
+  options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
+  options.process.http.openai.model_name = options.model_name;
+  options.process.http.openai.shows_base_url = true;
+  options.process.http.openai.web_page = options.ui;
+  options.process.http.infers_decoupled = options.process.grpc.infers_decoupled = true;
+  options.process.grpc.host = options.process.http.host;
+  return has_text;
+}
+
+namespace {
+
+Status serve(ServeOptions& options) {
+  const Time start = now();
+  const std::string source = options.model.model_dir.string();
+  RETURN_IF_ERROR(options.model.finish());
+  RETURN_IF_ERROR(set_access(options.access, options.process));
   // Before any thread starts, so that all inherit the mask and only this one takes the signals.
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
@@ -106,22 +136,7 @@ Status serve(ServeOptions& options) {
     remove_repository();
     end_by(signal);
   });
-  // Beside the model's versions, in a folder that is not searched for models.
-  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer,
-                   find_tokenizer(options, repository.path() / kTokenModel / "tokenizer"));
-  const bool has_text = !tokenizer.empty();
-  RETURN_IF_ERROR(
-      runtime::apply_engine_limits(options.model.model_dir, options.model.executor).status());
-  ASSIGN_OR_RETURN(const TemplateValues values, template_values(options, tokenizer));
-  RETURN_IF_ERROR(write_repository(repository.path(), values, has_text));
-
-  options.process.repository = repository.path();
-  options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
-  options.process.http.openai.model_name = options.model_name;
-  options.process.http.openai.shows_base_url = true;
-  options.process.http.openai.web_page = options.ui;
-  options.process.http.infers_decoupled = options.process.grpc.infers_decoupled = true;
-  options.process.grpc.host = options.process.http.host;
+  ASSIGN_OR_RETURN(const bool has_text, fill_repository(options, repository.path()));
   ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));
   end_on_signal.reset();
   print_addresses(options, *process, has_text, seconds(now() - start));
@@ -129,11 +144,16 @@ Status serve(ServeOptions& options) {
     RETURN_IF_ERROR(write_file_atomic(
         options.port_file, fmt::format("http={}\nmetrics={}\ngrpc={}\n", process->http_port(),
                                        process->metrics_port(), process->grpc_port())));
+  std::optional<RunningNote> note;
+  note.emplace(running_dir(), RunningServer{.url = url_of(options, process->http_port()),
+                                            .model = options.model_name,
+                                            .source = source});
   if (options.when_ready) options.when_ready(url_of(options, process->http_port()));
 
   int received = 0;
   sigwait(&signals, &received);
   if (launched) launched->is_stopping();
+  note.reset();
   log_info("signal {}: finishing running requests (at most {} s)", received,
            options.exit_timeout_seconds);
   StopDeadline deadline(options.process.exit_timeout, remove_repository);
@@ -152,8 +172,23 @@ void declare_serve(CLI::App& app, int& exit_code,
   auto options = std::make_shared<ServeOptions>();
   options->when_ready = std::move(when_ready);
   declare_serve_flags(*command, *options);
-  command->callback([options, &exit_code] {
-    if (const Status status = serve(*options); !status.ok()) exit_code = fail(status);
+  command->get_option("model")->required(false)->envname("NEREID_MODEL");  // may be in the file
+  command
+      ->add_option("--config", options->config_file,
+                   "file in TOML with a line FLAG = VALUE for each flag, and model = \"DIR\"; "
+                   "default: nereid/nereid.toml in $XDG_CONFIG_HOME (~/.config), else in /etc")
+      ->envname("NEREID_CONFIG");
+  command->add_flag("--no-config", options->no_config, "read no file of options");
+  command->callback([options, command, &exit_code] {
+    std::filesystem::path file = options->config_file;
+    if (options->no_config)
+      file.clear();
+    else if (file.empty())
+      file = default_config_file();
+    Status status = options->model.read_config(*command, file);
+    if (status.ok() && options->model.model_dir.empty()) throw CLI::RequiredError("model");
+    if (status.ok()) status = serve(*options);
+    if (!status.ok()) exit_code = fail(status);
   });
 }
 
@@ -168,6 +203,7 @@ int serve_main(const std::vector<std::string>& words,
   declare_serve(app, exit_code, when_ready);
   // CLI11 takes arguments in reverse order.
   std::vector<std::string> reversed(words.rbegin(), words.rend());
+  reversed.emplace_back("--no-config");
   reversed.emplace_back("serve");
   try {
     app.parse(std::move(reversed));

@@ -20,6 +20,8 @@ struct AccessFlags {
 
 struct ServeOptions {
   ModelOptions model;
+  std::filesystem::path config_file;  // empty: the default one, if it is there
+  bool no_config = false;
   std::string model_name;
   std::string port_file;
   ServerProcessOptions process;

@@ -51,7 +51,8 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tokenizer-path --tokenizer-name", "SGLang and TGI", "nereid's is --tokenizer"},
     {"--hf-repo -hf -hfr --hf-file -hff --model-url -mu --download-dir --revision --code-revision "
      "--tokenizer-revision --hf-token -hft --huggingface-hub-cache",
-     "other servers", "nereid downloads nothing: give the folder or .gguf file of a model"},
+     "other servers",
+     "nereid's way is the model itself: nereid serve hf://ORG/NAME[@REVISION][:FILE.gguf]"},
     {"--trust-remote-code", "vLLM, SGLang and TGI", "nereid runs no code of a model: leave it out"},
     {"--enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache --cache-reuse",
      "vLLM, SGLang and llama.cpp", "prefixes are reused; --no-kv-cache-reuse turns that off"},
@@ -106,7 +107,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--ssl-ca-certs", "vLLM", "nereid's is --tls-root-cert"},
     {"--allowed-origins --cors-allow-origin", "vLLM and TGI", "nereid's is --http-cors-origin"},
     {"--chat-template-file", "llama.cpp", "nereid's is --chat-template"},
-    {"--config", "vLLM and SGLang", "nereid serve reads no file of flags; trtllm-serve does"},
     {"--keepalive --keep-alive", "Ollama", "a model stays loaded as long as the server runs"},
 };
 

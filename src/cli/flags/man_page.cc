@@ -66,7 +66,14 @@ std::string man_page_of_all(const std::string& description, std::span<const Comm
     text += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(command.name), roff(command.help));
   text += ".SH ENVIRONMENT\n";
   for (const auto& [name, meaning] :
-       {std::pair{"NEREID_CACHE_DIR", "folder of built engines; default: ~/.cache/nereid"},
+       {std::pair{
+            "NEREID_CACHE_DIR",
+            "folder of built engines and of models that were pulled; default: ~/.cache/nereid"},
+        std::pair{"HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE",
+                  "token, address, cache and offline mode for hf:// (docs/hub.md)"},
+        std::pair{"NEREID_CONFIG",
+                  "file with options of serve; default: ~/.config/nereid/nereid.toml"},
+        std::pair{"NEREID_PROGRESS", "0: no progress bars"},
         std::pair{"NEREID_CUDA_LIBRARY", "libnereid_cuda.so, where it is not beside the program"},
         std::pair{"NEREID_MAX_BATCH_SIZE=8",
                   "is --max-batch-size 8, and so on for each flag of serve that has a group"}})

@@ -58,12 +58,13 @@ Status check_exists(std::string_view what, const std::string& path) {
   const std::string near = nearest_path(path);
   if (const std::string hub = hub_name(path); !hub.empty() && near.empty())
     return not_found(
-        "{}there is no directory '{}'; a model of that name on the Hugging Face hub has to be "
-        "downloaded first: hf download {} --local-dir DIR, then give DIR",
-        begin, path, hub);
+        "{}there is no directory '{}'; for the model of that name on the Hugging Face hub give "
+        "hf://{} to a command that loads a model, or run `nereid pull {}` and give the folder that "
+        "it prints",
+        begin, path, hub, hub);
   return not_found(
-      "{}there is no file or directory '{}'; nothing is downloaded by name: give the folder of a "
-      "model or a .gguf file{}",
+      "{}there is no file or directory '{}'; give the folder of a model, a .gguf file, or "
+      "hf://ORG/NAME of the Hugging Face hub{}",
       begin, path, near.empty() ? "" : "." + near);
 }
 

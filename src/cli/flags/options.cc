@@ -3,6 +3,7 @@
 #include <CLI/Error.hpp>
 #include <CLI/Option.hpp>
 #include <cstdio>
+#include <map>
 #include <span>
 
 #include <fmt/ranges.h>
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "cli/flags/declare_flags.h"
 #include "cli/flags/missing_path.h"
+#include "cli/hub/find_model.h"
 #include "convert/inspect.h"
 #include "convert/pretty_json.h"
 #include "convert/random_model.h"
@@ -18,31 +20,69 @@
 namespace nereid::cli {
 namespace {
 
-// The options in effect for this model: an object of sections, "engine" as the C API reads it.
-Status print_options(const ModelOptions& options) {
-  ExecutorConfig executor = options.executor;
-  RETURN_IF_ERROR(runtime::apply_engine_limits(options.model_dir, executor).status());
-  json::object sections = {{"engine", config::to_json(config::engine_options(executor))}};
-  if (!options.server.empty()) sections["server"] = config::to_json(options.server);
-  fmt::print("{}\n", convert::pretty_json(sections));
-  return ok();
+// Where the values of `options` are from: flag, environment, line of a file, or default.
+void add_sources(const CLI::App& command, const OptionSources& sources,
+                 const config::Options& options, json::object& to) {
+  for (const config::Option& option : options) {
+    if (!*option.flag) continue;
+    const CLI::Option* const flag =
+        command.get_option_no_throw(std::string(config::first_flag(option)));
+    to[option.name] = sources.of(flag);
+  }
 }
 
 }  // namespace
 
+// The options in effect for this model: an object of sections, "engine" as the C API reads it, and
+// "from", where each value is from.
+Status ModelOptions::print_options() {
+  json::object from = {{"model", sources.of(command_->get_option("model"))}};
+  add_sources(*command_, sources, config::engine_options(executor), from);
+  add_sources(*command_, sources, server, from);
+  std::map<std::string, std::string> given;
+  for (const config::Option& option : config::engine_options(executor))
+    given[option.name] = config::text_of(option);
+  ExecutorConfig limited = executor;
+  RETURN_IF_ERROR(runtime::apply_engine_limits(model_dir, limited).status());
+  const config::Options engine = config::engine_options(limited);
+  for (const config::Option& option : engine) {
+    json::value* const source = from.if_contains(option.name);
+    if (source && *source != "default" && config::text_of(option) != given[option.name])
+      *source = fmt::format("model, in place of {}", std::string(source->get_string()));
+  }
+  json::object sections = {{"model", model_dir.string()}, {"engine", config::to_json(engine)}};
+  if (!server.empty()) sections["server"] = config::to_json(server);
+  sections["from"] = std::move(from);
+  fmt::print("{}\n", convert::pretty_json(sections));
+  return ok();
+}
+
+Status ModelOptions::read_config(CLI::App& command, const std::filesystem::path& file) {
+  sources = OptionSources(command);
+  if (file.empty()) return ok();
+  RETURN_IF_ERROR(apply_config_file(command, file, sources));
+  RETURN_IF_ERROR(set_log_level(log_level));
+  log_info("options of {}", file.string());
+  return ok();
+}
+
 void ModelOptions::declare(CLI::App& command) {
+  command_ = &command;
   const std::span<const std::string> names = convert::random_model_names();
   command
       .add_option("model", model_dir,
-                  fmt::format("checkpoint folder, engine or .gguf file; with --random-weights "
-                              "also {}",
+                  fmt::format("checkpoint folder, engine or .gguf file, or hf://ORG/NAME[@REVISION]"
+                              "[:FILE.gguf] of the Hugging Face hub; with --random-weights also {}",
                               fmt::join(names, ", ")))
       ->required();  // finish() looks whether it is there
   declare_flags(command, config::engine_options(executor));
   command.add_option("--log-level", log_level, "debug | info | warn | error | off")
+      ->envname("NEREID_LOG_LEVEL")
       ->capture_default_str();
-  command.add_flag("--print-config", print_config,
-                   "print all options with the values that are in effect, as JSON, and exit");
+  command.add_flag(
+      "--print-config", print_config,
+      "print all options with the values that are in effect and where each is from, as JSON, and "
+      "exit");
   command.footer(
       "Each flag that has a group can be set by an environment variable, too: "
       "NEREID_MAX_BATCH_SIZE=8 is --max-batch-size 8. The command line counts more. All options "
@@ -51,6 +91,11 @@ void ModelOptions::declare(CLI::App& command) {
 
 Status ModelOptions::finish() {
   RETURN_IF_ERROR(set_log_level(log_level));
+  if (const std::string address = model_dir.string(); hub::is_hub_address(address)) {
+    ASSIGN_OR_RETURN(const hub::ModelName model, hub::parse_model_name(address));
+    ASSIGN_OR_RETURN(model_dir, find_hub_model(address, executor.cache_dir));
+    hub_id = model.id();
+  }
   if (std::error_code error; !exists(model_dir, error)) {  // then it is a name
     if (!executor.random_weights) return check_exists("model", model_dir.string());
     ASSIGN_OR_RETURN(model_dir, convert::random_model_dir(model_dir.string(), executor.cache_dir));
@@ -63,7 +108,8 @@ Status ModelOptions::finish() {
                             model_dir.string());
   RETURN_IF_ERROR(convert::check_is_model(model_dir));
   if (!print_config) return ok();
-  RETURN_IF_ERROR(print_options(*this));
+  if (sources.is_empty()) sources = OptionSources(*command_);
+  RETURN_IF_ERROR(print_options());
   throw CLI::Success();
 }
 

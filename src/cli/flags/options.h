@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "cli/flags/config_file.h"
 #include "config/engine_options.h"
 #include "nereid/executor.h"
 
@@ -18,10 +19,20 @@ struct ModelOptions {
   config::Options server;  // of the command itself, for --print-config
   std::string log_level = "info";
   bool print_config = false;
+  OptionSources sources;  // of the command line; empty: not recorded
+  std::string hub_id;     // ORG/NAME of a model of the hub; empty: a path
 
   void declare(CLI::App& command);
-  // Sets the log level and checks combinations. InvalidArgument names the flag.
+  // Records where the values are from, and reads the file. To be called first in the command's
+  // callback. Empty `file`: none.
+  Status read_config(CLI::App& command, const std::filesystem::path& file);
+  // Sets the log level, finds a model of the hub (model_dir becomes its path), and checks
+  // combinations. InvalidArgument names the flag.
   Status finish();
+
+ private:
+  Status print_options();
+  CLI::App* command_ = nullptr;
 };
 
 // Prints "nereid: <message>" to stderr and returns the exit code 1.

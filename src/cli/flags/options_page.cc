@@ -27,6 +27,7 @@ constexpr std::string_view kIntroduction = R"(# Options
 - Environment: `NEREID_` and the flag's name in capitals: `NEREID_MAX_BATCH_SIZE=8` is `--max-batch-size 8`. A flag on the
   command line counts more. Switches take `true` or `false`. (`NEREID_CACHE_DIR` is no such variable, but the default of
   `--cache-dir`.)
+- `nereid serve` reads a file of options, too (docs/commands.md): its keys are the flags' names.
 - Parameters are those of `config.pbtxt` of the model `tensorrt_llm`, for `tritonserver`.
 - The first column is the name in the C API's JSON: `kv_cache.type` is `{"kv_cache": {"type": ...}}`.
 - In brackets: the default of flags. `batch_scheduler_policy` has the default guaranteed_no_evict; the defaults of the C API

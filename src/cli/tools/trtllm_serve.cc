@@ -13,6 +13,7 @@
 #include "cli/flags/missing_path.h"
 #include "cli/flags/yaml_file.h"
 #include "cli/tools/tools.h"
+#include "hub/model_name.h"
 
 namespace nereid::cli {
 namespace {
@@ -261,7 +262,7 @@ StatusOr<ServePlan> plan_trtllm_serve(const std::vector<std::string>& given) {
   all.insert(all.end(), arguments.begin(), arguments.end());
   ASSIGN_OR_RETURN(const Args args, Args::parse(kServeTable, all));
   const std::string& model = args.words()[0];
-  RETURN_IF_ERROR(check_exists("MODEL", model));
+  if (!hub::is_hub_address(model)) RETURN_IF_ERROR(check_exists("MODEL", model));
   ServePlan plan{.ignored = args.ignored(), .host = args.text("--host")};
   ASSIGN_OR_RETURN(plan.words, serve_words(args));
   return plan;

@@ -137,8 +137,9 @@ TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
   const auto by_name = plan_trtllm_serve({"TinyLlama/TinyLlama-1.1B"});
   EXPECT_THAT(
       std::string(message(by_name.status())),
-      HasSubstr("there is no directory 'TinyLlama/TinyLlama-1.1B'; a model of that name on the "
-                "Hugging Face hub has to be downloaded first"));
+      HasSubstr("there is no directory 'TinyLlama/TinyLlama-1.1B'; for the model of that name on "
+                "the Hugging Face hub give hf://TinyLlama/TinyLlama-1.1B"));
+  EXPECT_TRUE(plan_trtllm_serve({"hf://TinyLlama/TinyLlama-1.1B"}).ok());
 }
 
 TEST_F(TrtllmServe, WhatHasNoEffectIsListed) {
