@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import json
 import re
+import ssl
 import threading
 import time
 import urllib.parse
@@ -34,6 +35,14 @@ class Hub:
 
     def _url(self, name):
         return "http://127.0.0.1:%d" % self.servers[name].server_address[1]
+
+    def use_tls(self, certificate, key):
+        """The hub, not the other server, speaks TLS from now on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server = self.servers["hub"]
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        self.url = self._url("hub").replace("http:", "https:")
 
     def add(self, name, files, revision="main"):
         commit = hashlib.sha1(repr(sorted(files.items())).encode() + revision.encode()).hexdigest()

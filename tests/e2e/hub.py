@@ -32,7 +32,7 @@ class Caller:
         self.folder = pathlib.Path(folder)
         self.cache = self.folder / "cache"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "NEREID_", "XDG_"))
-                and not key.lower().endswith("_proxy")}
+                and not key.lower().endswith("_proxy") and key not in ("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
         self.env = {**kept, "HF_ENDPOINT": hub.url, "NEREID_CACHE_DIR": str(self.cache), "HF_HOME": str(self.folder / "hf"),
                     "HOME": str(self.folder), "NEREID_FSYNC": "0"}
 
@@ -338,6 +338,23 @@ def check_redirects():
         assert hub.requests("cdn") and all("authorization" not in headers for _, _, _, headers in hub.requests("cdn"))
 
 
+def check_tls():
+    with caller() as (hub, user):
+        certificate, key = user.folder / "hf.pem", user.folder / "hf.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=hub", "-addext",
+                        "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        hub.use_tls(certificate, key)
+        hub.add("org/tiny", FILES)
+        hub.token = "hf_secret"
+        tls = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_secret"}
+        user.fails("certificate", "pull", "org/tiny", **tls)
+        assert not hub.requests()
+        # Large files are at a server without TLS.
+        user.fails("from https to http; refused", "pull", "org/tiny", **tls, SSL_CERT_FILE=str(certificate))
+        hub.large = 1 << 40
+        same_files(user.run("pull", "org/tiny", **tls, SSL_CERT_FILE=str(certificate)).stdout.strip(), FILES)
+
+
 def check_terminal():
     """On a terminal a bar with rate and time left; elsewhere plain lines."""
     with caller() as (hub, user):
@@ -417,7 +434,7 @@ def check_hub_cache():
 
 ONLY = sys.argv[2:]  # names of checks; none: all
 for check in (check_pull, check_shards, check_token, check_errors, check_resume, check_two_pulls, check_hostile_lists,
-              check_hostile_files, check_redirects, check_terminal, check_serve, check_hub_cache):
+              check_hostile_files, check_redirects, check_tls, check_terminal, check_serve, check_hub_cache):
     if ONLY and check.__name__ not in ONLY:
         continue
     begun = time.monotonic()
