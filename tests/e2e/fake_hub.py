@@ -82,7 +82,7 @@ class Hub:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.handle_error = lambda *_: None  # clients that leave
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return server
 
     def serve(self, handler, server, method):
