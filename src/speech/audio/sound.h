@@ -31,7 +31,7 @@ struct Sound {
   double seconds() const { return static_cast<double>(samples.size()) / kSampleRate; }
 };
 
-// Decodes a whole file. InvalidArgument says what is wrong and what is allowed: another format, a
+// Decodes a whole file. InvalidArgument names the fault and what is allowed: another format, a
 // header cut off, a length beyond the file, a rate, a number of channels or a duration beyond the
 // limits, samples that are not finite, no samples. Headers are not trusted: each block is checked
 // against the limits. Errors of `hold` are returned as they are. Takes about 10 ms for 30 s.

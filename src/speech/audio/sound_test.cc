@@ -114,7 +114,7 @@ TEST(SoundTest, HostileHeadersAreRefusedByName) {
   // 4 GB and less of samples in a small file.
   EXPECT_THAT(error_of(testing_only::wav(samples, {.claimed_bytes = 0x7fff0000})),
               HasSubstr("2147418112 bytes of samples"));
-  // A program that writes into a pipe does not know the length.
+  // The length of a file that was written into a pipe.
   EXPECT_TRUE(decode_sound(testing_only::wav(samples, {.claimed_bytes = 0xffffffff})).ok());
   EXPECT_THAT(error_of(testing_only::wav(samples, {.tag = 2})), HasSubstr("cannot be read"));
   const std::string flac = file_of("boats.flac");
@@ -162,7 +162,7 @@ TEST(SoundTest, DurationAndMemoryAreBounded) {
             absl::StatusCode::kCancelled);
 }
 
-// Minutes of silence in a small file: the blocks are counted, whatever the header says.
+// Minutes of silence in a small file: the blocks are counted, not the header's length.
 TEST(SoundTest, ABombEndsAtTheLimit) {
   const std::string silence = testing_only::wav(std::vector<float>(1 << 20), {.rate = 2000});
   DecodeOptions options;

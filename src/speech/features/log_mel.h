@@ -51,10 +51,10 @@ class Features {
   // Whole frames of the recording.
   int64_t num_frames() const { return static_cast<int64_t>(samples_.size()) / kFrameHop; }
 
-  // What is behind the frames of a window.
+  // Values behind the frames of a window.
   enum class Behind {
     kZeros,    // zeros, as the reference's transcription pads
-    kSilence,  // what silence gives, as its language detection and feature extractors pad
+    kSilence,  // those of silence, as its language detection and feature extractors pad
   };
   // [kWindowFrames, num_mels] of frames [begin, begin + count); count <= kWindowFrames. Energies
   // are raised to at most 8 below the recording's largest, then (x + 4) / 4.
