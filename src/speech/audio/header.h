@@ -1,5 +1,4 @@
-// Containers and headers of sound files, checked before a library reads them. Internal to
-// speech/audio.
+// Containers and headers of sound files, checked before a library reads them; internal.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One channel of samples from a file's rate to kSampleRate, block by block. Internal to
-// speech/audio.
+// One channel of samples from a file's rate to kSampleRate, block by block. Internal to this folder
+// of the room.
 #pragma once
 
 #include <memory>

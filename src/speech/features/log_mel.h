@@ -54,7 +54,7 @@ class Features {
   // Values behind the frames of a window.
   enum class Behind {
     kZeros,    // zeros, as the reference's transcription pads
-    kSilence,  // those of silence, as its language detection and feature extractors pad
+    kSilence,  // features of silence, as its language detection and feature extractors pad
   };
   // [kWindowFrames, num_mels] of frames [begin, begin + count); count <= kWindowFrames. Energies
   // are raised to at most 8 below the recording's largest, then (x + 4) / 4.
