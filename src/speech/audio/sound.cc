@@ -1,4 +1,4 @@
-// Decoding by libsndfile from memory; see sound.h.
+// Decoding from memory, by libsndfile but for MP3; see sound.h.
 #include "speech/audio/sound.h"
 
 #include <sndfile.h>
@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <utility>
 
 #include "speech/audio/header.h"
+#include "speech/audio/mp3.h"
 #include "speech/audio/resampler.h"
 
 namespace nereid::speech {
@@ -63,18 +65,22 @@ bool is_allowed(Container container, int format) {
     case Container::kOgg:
       return major == SF_FORMAT_OGG && is_one_of({SF_FORMAT_VORBIS, SF_FORMAT_OPUS});
     case Container::kMp3:
-      return major == SF_FORMAT_MPEG;
+      break;
   }
   return false;
 }
 
-// The samples of one file on their way to `out`.
+// Writes whole frames of interleaved samples: their number, 0 at the end.
+using ReadFrames = std::function<StatusOr<size_t>(std::span<float>)>;
+
+// The samples of one file on their way to 16 kHz.
 class Decoding {
  public:
-  Decoding(SNDFILE* file, const SF_INFO& info, const DecodeOptions& options, Resampler resampler)
-      : file_(file),
-        channels_(static_cast<size_t>(info.channels)),
-        rate_(info.samplerate),
+  Decoding(ReadFrames read, int rate, int channels, const DecodeOptions& options,
+           Resampler resampler)
+      : read_(std::move(read)),
+        channels_(static_cast<size_t>(channels)),
+        rate_(rate),
         options_(options),
         resampler_(std::move(resampler)),
         block_(kBlockFrames * channels_) {}
@@ -82,12 +88,10 @@ class Decoding {
   StatusOr<Sound> run() {
     for (;;) {
       if (options_.is_unwanted && options_.is_unwanted()) return cancelled("nobody waits for it");
-      const sf_count_t got = sf_readf_float(file_, block_.data(), kBlockFrames);
-      if (sf_error(file_) != SF_ERR_NO_ERROR)
-        return invalid_argument("the file is damaged at {:.1f} s: {}", seconds(),
-                                sf_strerror(file_));
-      if (got <= 0) break;
-      RETURN_IF_ERROR(take(static_cast<size_t>(got)));
+      const auto got = read_(block_);
+      if (!got.ok()) return invalid_argument("at {:.1f} s {}", seconds(), message(got.status()));
+      if (*got == 0) break;
+      RETURN_IF_ERROR(take(*got));
     }
     RETURN_IF_ERROR(make_room(resampler_.most_added(0)));
     RETURN_IF_ERROR(resampler_.finish(sound_.samples));
@@ -136,7 +140,7 @@ class Decoding {
     return options_.hold ? options_.hold(larger * sizeof(float)) : ok();
   }
 
-  SNDFILE* const file_;
+  const ReadFrames read_;
   const size_t channels_;
   const int rate_;
   const DecodeOptions& options_;
@@ -147,11 +151,23 @@ class Decoding {
   Sound sound_;
 };
 
+StatusOr<Sound> decode(ReadFrames read, int rate, int channels, const DecodeOptions& options) {
+  RETURN_IF_ERROR(check_rate(rate, options.limits));
+  RETURN_IF_ERROR(check_channels(channels, options.limits));
+  ASSIGN_OR_RETURN(Resampler resampler, Resampler::create(rate));
+  return Decoding(std::move(read), rate, channels, options, std::move(resampler)).run();
+}
+
 }  // namespace
 
 StatusOr<Sound> decode_sound(std::string_view file, const DecodeOptions& options) {
   ASSIGN_OR_RETURN(const Container container, container_of(file));
   RETURN_IF_ERROR(check_header(file, container, options.limits));
+  if (container == Container::kMp3) {
+    ASSIGN_OR_RETURN(Mp3Reader mp3, Mp3Reader::open(file));
+    return decode([&mp3](std::span<float> out) { return mp3.read(out); }, mp3.rate(),
+                  mp3.channels(), options);
+  }
   MemoryFile memory{file};
   SF_VIRTUAL_IO io = {MemoryFile::length, MemoryFile::seek, MemoryFile::read, MemoryFile::write,
                       MemoryFile::tell};
@@ -165,10 +181,14 @@ StatusOr<Sound> decode_sound(std::string_view file, const DecodeOptions& options
     return invalid_argument(
         "the file's encoding is not supported; of WAV allowed are PCM, float, mu-law and A-law, of "
         "Ogg Vorbis and Opus");
-  RETURN_IF_ERROR(check_rate(info.samplerate, options.limits));
-  RETURN_IF_ERROR(check_channels(info.channels, options.limits));
-  ASSIGN_OR_RETURN(Resampler resampler, Resampler::create(info.samplerate));
-  return Decoding(sound.get(), info, options, std::move(resampler)).run();
+  const auto read = [&](std::span<float> out) -> StatusOr<size_t> {
+    const sf_count_t frames = std::ssize(out) / std::max(info.channels, 1);
+    const sf_count_t got = sf_readf_float(sound.get(), out.data(), frames);
+    if (sf_error(sound.get()) == SF_ERR_NO_ERROR)
+      return static_cast<size_t>(std::max<sf_count_t>(got, 0));
+    return invalid_argument("the file is damaged: {}", sf_strerror(sound.get()));
+  };
+  return decode(read, info.samplerate, info.channels, options);
 }
 
 }  // namespace nereid::speech
