@@ -82,12 +82,22 @@ error_code parse(RequestParser& parser, boost::beast::flat_buffer& buffer) {
 }
 
 // Takes the whole request, and its requirements for the answer.
-void take_request(RequestParser& parser, Answer& answer) {
+// The rest of a body that is kept in a file.
+void finish_spool(RequestParser& parser, BodySpool& spool) {
+  spool.status = spool.file.take(parser.get().body());
+  if (!spool.status.ok()) return;
+  auto body = spool.file.finish();
+  spool.status = body.status();
+  if (body.ok()) spool.body = *std::move(body);
+}
+
+void take_request(RequestParser& parser, Answer& answer, std::shared_ptr<const SpooledBody> body) {
   answer.http_version = parser.get().version() >= 11 ? 11 : 10;
   answer.keep_alive = parser.keep_alive();
   answer.request.headers = parser.release_headers();
   answer.request.body = std::move(parser.get().body());
-  answer.body_bytes = answer.request.body.size();
+  answer.request.spooled = std::move(body);
+  answer.body_bytes = answer.request.content().size();
   answer.count();
   answer.request.end_ns = now_ns();
 }
@@ -371,6 +381,7 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   RequestParser parser;
   parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
   parser.body_limit(options.max_body_bytes);
+  BodySpool spool;
   size_t num_chunks = 0;
   // A lambda has no linkage, which a type in the coroutine's frame must have.
   std::function<void(std::uint64_t, boost::beast::string_view, error_code&)> count_chunk =
@@ -409,7 +420,12 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
       const bool sent = co_await write_text("HTTP/1.1 100 Continue\r\n\r\n");
       if (!sent) co_return false;
     }
-    co_await receive_body(parser, answer, ec);
+    co_await receive_body(parser, answer, spool, ec);
+  }
+  if (!ec && parser.is_done() && spool.file.size() > 0) finish_spool(parser, spool);
+  if (!spool.status.ok()) {
+    co_await refuse(request, 503, std::string(message(spool.status)));
+    co_return false;
   }
   if (!ec && !parser.is_done()) {
     co_await refuse(request, 503, std::string(message(options.budget->refusal())));
@@ -420,16 +436,21 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     co_return false;
   }
 
-  take_request(parser, answer);
+  take_request(parser, answer, std::move(spool.body));
   co_return true;
 }
 
 asio::awaitable<void> Connection::receive_body(RequestParser& parser, Answer& answer,
-                                               error_code& ec) {
+                                               BodySpool& spool, error_code& ec) {
   const ListenerOptions& options = listener_->options;
+  const bool spools = listener_->router.has_large_bodies(answer.request);
   const Time begin = now();
   while (!ec && !parser.is_done()) {
-    const size_t received = parser.get().body().size();
+    std::string& text = parser.get().body();
+    if (spools && text.size() >= (spool.file.size() > 0 ? kSpoolWriteBytes : kSpoolBytes))
+      spool.status = spool.file.take(text);
+    if (!spool.status.ok()) break;
+    const size_t received = spool.file.size() + text.size();
     answer.share.set(received);
     if (answer.share.is_large() && options.budget->is_full()) break;
     const milliseconds left = std::chrono::duration_cast<milliseconds>(begin - now()) +

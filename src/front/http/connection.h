@@ -18,6 +18,7 @@
 
 #include "front/http/listen.h"
 #include "front/http/listener.h"
+#include "front/http/spool.h"
 #include "front/http/tls.h"
 
 namespace nereid::front {
@@ -118,6 +119,13 @@ struct Answer {
   std::vector<Exchange::OnWritten> on_written;
 };
 
+// A body on its way to a file.
+struct BodySpool {
+  Spool file;
+  Status status;
+  std::shared_ptr<const SpooledBody> body;  // once it is complete
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<Listener::Impl> listener);
@@ -145,8 +153,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work run();
   Flag serve_one();  // false: close the connection
   Flag read_request(Answer& answer);
-  // Reads until the parser is done, `ec` is set, or the budget is full.
-  Work receive_body(RequestParser& parser, Answer& answer, boost::system::error_code& ec);
+  // Reads until the parser is done, `ec` is set, the spool fails, or the budget is full.
+  Work receive_body(RequestParser& parser, Answer& answer, BodySpool& spool,
+                    boost::system::error_code& ec);
   Work receive_more(RequestParser& parser, boost::system::error_code& ec);
   // Answers a request that could not be parsed, if it can be answered.
   Work refuse_unread(const Request& request, boost::system::error_code ec);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "front/http/spool.h"
 #include "front/protection/key_limits.h"
 
 namespace nereid::front {
@@ -30,12 +31,16 @@ struct Request {
   std::string query;  // text after '?', percent-encoded
   Headers headers;
   std::string body;
+  std::shared_ptr<const SpooledBody> spooled;  // instead of `body`; null: it is in memory
   std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
   KeyUse::PermitPtr permit;           // of the key that it counts for; null: none
   std::string authority;              // of a target in absolute form; stands for Host
   uint64_t tenant = 0;                // whose it is: by its API key, else by its address
   bool is_on_loopback = false;        // the connection comes from this machine
   uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte received, last byte received
+
+  // The body, wherever it is; only routes with large bodies have them in files.
+  std::string_view content() const { return spooled ? spooled->bytes() : std::string_view(body); }
 
   // The text matched by {name} in the route; empty when the route has no such parameter.
   std::string_view param(std::string_view name) const;

@@ -120,6 +120,13 @@ const Router::Route* Router::find(const Request& request, Params& params, Target
   return nearest;
 }
 
+bool Router::has_large_bodies(const Request& request) const {
+  Params params;
+  Target target;
+  const Route* const route = find(request, params, target);
+  return target.has_handler && route->entry.traits.has_large_bodies;
+}
+
 ErrorShape Router::shape_for(const Request& request, const Route* route) {
   if (!route) return ErrorShape::kKserve;
   const ErrorShape shape = route->entry.traits.errors;

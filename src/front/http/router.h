@@ -58,6 +58,9 @@ class Router {
   // 400 of the transport, whose request may have an empty path.
   Response error_page(const Request& request, int status, std::string_view message) const;
 
+  // Whether the request's handler takes large bodies (RouteTraits).
+  bool has_large_bodies(const Request& request) const;
+
   // A route as it was added.
   struct Entry {
     std::string method, pattern;

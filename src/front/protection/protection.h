@@ -54,10 +54,11 @@ struct Protection {
 enum class ErrorShape : uint8_t { kKserve, kOpenAi, kAnthropic, kOllama };
 
 struct RouteTraits : Protection {
-  constexpr RouteTraits(Api a, Access by, Cost takes, ErrorShape shape)
-      : Protection(a, by, takes), errors(shape) {}
+  constexpr RouteTraits(Api a, Access by, Cost takes, ErrorShape shape, bool large_bodies = false)
+      : Protection(a, by, takes), errors(shape), has_large_bodies(large_bodies) {}
 
   ErrorShape errors;
+  bool has_large_bodies;  // files of clients: large ones are kept in a file while they arrive
 };
 
 }  // namespace nereid::front
