@@ -305,6 +305,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
   add_adapter_routes(router, context);
   add_tokenizer_routes(router, context);
   add_score_routes(router, context);
+  add_audio_routes(router, context);
   add_responses_routes(router, context);
   add_translated_routes(router, context, options.ollama);
   add_root_route(router, options);

@@ -53,6 +53,7 @@ void add_root_route(Router& router, const OpenAiOptions& options);
 void add_responses_routes(Router& router, const OpenAiContextPtr& context);
 void add_adapter_routes(Router& router, const OpenAiContextPtr& context);
 void add_score_routes(Router& router, const OpenAiContextPtr& context);
+void add_audio_routes(Router& router, const OpenAiContextPtr& context);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
 // Traits of OpenAI routes: reading, computing tokens, and other work.

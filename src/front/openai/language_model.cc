@@ -163,6 +163,9 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     log_info("no chat completions: {}", message(chat.status()));
   }
   find_formats(options, *model);
+  ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, model->engine_name));
+  model->speech =
+      load_speech(engine_config, *model->engine, dir, model->tokenizer, model->max_seq_len);
   if (options.ollama) model->facts = read_model_facts(dir);
   model->takes_templates = options.request_templates;
   model->infill = find_fill_middle_tokens(

@@ -14,6 +14,7 @@
 #include "backend/parameters/lora_modules.h"
 #include "base/status.h"
 #include "front/bridge/model_info.h"
+#include "front/openai/audio/served_speech.h"
 #include "front/openai/model_facts.h"
 #include "front/openai/options.h"
 #include "front/openai/requests/infill.h"
@@ -44,6 +45,9 @@ struct LanguageModel {
   int64_t num_labels = 0;          // labels of a score head; 0: it has a language head
   // Pooling of embeddings: last | mean. Unimplemented: another method.
   StatusOr<std::string> pooling = std::string("last");
+
+  // Facts of a speech model. Unimplemented: it takes no sound.
+  StatusOr<std::shared_ptr<const ServedSpeech>> speech = unsupported("the model takes no sound");
 
   ModelFacts facts;  // for Ollama's API
 

@@ -46,6 +46,16 @@ inline const char kLlmMetadata[] =
 {"name":"sequence_length","datatype":"INT32","shape":[-1,-1]},
 {"name":"embedding","datatype":"FP32","shape":[-1,-1]}]})";
 
+// In front of the inputs of a language model.
+inline const char kSpeechInputs[] = R"("inputs":[
+{"name":"encoder_input_features","datatype":"FP32","shape":[-1,-1,-1]},
+{"name":"encoder_output_lengths","datatype":"INT32","shape":[-1,1]},
+{"name":"decoder_input_ids","datatype":"INT32","shape":[-1,-1]},
+{"name":"allowed_token_ids","datatype":"INT32","shape":[-1,-1]},
+{"name":"timestamp_rules","datatype":"INT32","shape":[-1,4]},
+{"name":"begin_suppress_tokens","datatype":"INT32","shape":[-1,-1]},
+{"name":"alignment_heads","datatype":"INT32","shape":[-1,-1]},)";
+
 inline const char kTypesMetadata[] =
     R"({"name":"types","versions":["1"],"platform":"x","inputs":[
 {"name":"text","datatype":"BYTES","shape":[-1,1]},{"name":"words","datatype":"BYTES","shape":[-1,-1]},

@@ -10,6 +10,7 @@
 #include "front/testing/fake_triton.h"
 
 using nereid::front::FakeTriton;
+using nereid::front::HeardTokens;
 
 namespace {
 
@@ -199,6 +200,32 @@ void run_pooled(Job job, const std::vector<int32_t>& ids, bool is_mean, const Ll
            {r.usage.begin(), r.usage.end()});
 }
 
+void run_speech(Job job, const FakeTriton::Inputs& inputs) {
+  FakeTriton& fake = FakeTriton::get();
+  while (fake.hold_types && !*job.cancelled)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool is_cancelled = *job.cancelled;
+  const auto heard = is_cancelled ? HeardTokens() : fake.hear(inputs);
+  --fake.num_hearing;
+  if (is_cancelled) return job.send({}, true, fail(TRITONSERVER_ERROR_CANCELLED, "cancelled"));
+  if (heard.fails) return job.send({}, true, fail(TRITONSERVER_ERROR_INTERNAL, "engine failed"));
+  const auto size = static_cast<int64_t>(heard.tokens.size());
+  const auto scored = static_cast<int64_t>(heard.log_probs.size());
+  std::vector<FakeTensor> outputs = {
+      ids_tensor("output_ids", {1, 1, size}, heard.tokens),
+      ids_tensor("sequence_length", {1, 1}, {static_cast<int32_t>(size)})};
+  if (heard.attention.empty()) {
+    outputs.push_back(
+        values_tensor("output_log_probs", TRITONSERVER_TYPE_FP32, {1, 1, scored}, heard.log_probs));
+  } else {
+    outputs.push_back(
+        values_tensor("prompt_log_probs", TRITONSERVER_TYPE_FP32, {1, scored}, heard.log_probs));
+    outputs.push_back(values_tensor("alignment_scores", TRITONSERVER_TYPE_FP32,
+                                    heard.attention_shape, heard.attention));
+  }
+  job.send(std::move(outputs), true, nullptr, {{"nereid_finish_reason", std::string("end_id")}});
+}
+
 void run_types(Job job, std::vector<FakeTensor> inputs, int64_t replies, int64_t code, bool waits) {
   while (waits && FakeTriton::get().hold_types && !*job.cancelled)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -250,7 +277,16 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
   const Job job(*request);
   std::lock_guard lock(fake.mutex);
   fake.last_inputs = describe_inputs(*request);
-  if (request->model == FakeTriton::get().engine_name) {
+  if (request->model == FakeTriton::get().engine_name && fake.hear) {
+    fake.last_bytes.clear();
+    for (const FakeTensor& t : request->inputs) fake.last_bytes[t.name] = t.bytes;
+    ++fake.num_heard;
+    if (++fake.num_hearing > fake.most_hearing) {
+      --fake.num_hearing, ++fake.num_refused;
+      return fail(TRITONSERVER_ERROR_UNAVAILABLE, "Exceeds maximum queue size");
+    }
+    std::thread(run_speech, job, fake.last_bytes).detach();
+  } else if (request->model == FakeTriton::get().engine_name) {
     const FakeTensor* ids = find(request->inputs, "input_ids");
     fake.last_prompt.assign(ids->bytes.size() / 4, 0);
     std::memcpy(fake.last_prompt.data(), ids->bytes.data(), ids->bytes.size());

@@ -11,6 +11,7 @@
 
 using nereid::front::FakeTriton;
 using nereid::front::kLlmMetadata;
+using nereid::front::kSpeechInputs;
 using nereid::front::kTypesMetadata;
 
 namespace nereid::front {
@@ -26,6 +27,9 @@ void FakeTriton::reset() {
   metrics.clear();
   usage.clear();
   fail_after = -1;
+  hear = nullptr;
+  num_heard = num_hearing = 0;
+  most_hearing = INT_MAX;
   ready = true;
   max_tokens_now = INT_MAX;
   max_seq_len = 64;
@@ -59,7 +63,8 @@ std::string config_text(std::string_view name) {
          std::string(name == fake.engine_name ? R"("backend":"tensorrtllm",)" : "") +
          R"("model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
          R"({"string_value":")" +
-         std::to_string(fake.max_seq_len) + R"("},"embedding_size":{"string_value":")" +
+         std::to_string(fake.max_seq_len) + R"("},"num_mel_bins":{"string_value":")" +
+         (fake.hear ? "80" : "0") + R"("},"embedding_size":{"string_value":")" +
          std::to_string(fake.embedding_size) + R"("},"tokenizer_dir":{"string_value":")" +
          fake.tokenizer_dir + R"("},"lora_load_dir":{"string_value":")" + fake.lora_load_dir +
          R"("},"tokenizer_hash":{"string_value":")" + fake.tokenizer_hash + R"("}}})";
@@ -148,6 +153,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const
                                                      int64_t version, TRITONSERVER_Message** out) {
   if (TRITONSERVER_Error* error = check_model(name, version)) return error;
   std::string text = std::string(name) == "types" ? kTypesMetadata : kLlmMetadata;
+  if (FakeTriton::get().hear && name == FakeTriton::get().engine_name)
+    text.replace(text.find("\"inputs\":["), 10, kSpeechInputs);
   for (const std::string& input : FakeTriton::get().lacked_inputs) {
     const size_t begin = text.find("{\"name\":\"" + input + "\"");
     text.erase(begin, text.find('\n', begin) + 1 - begin);

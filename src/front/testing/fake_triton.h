@@ -5,6 +5,7 @@
 #include <atomic>
 #include <climits>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -20,6 +21,15 @@ namespace nereid::front {
 // "pooling" it answers with [sum of the ids, their number, 1 for mean else 0]; "preprocessing" only
 // has a configuration; "types" answers with its inputs renamed OUT_*, and with parameter "fail" =
 // code sends an error, "replies" = n sends n responses.
+// An answer of the scripted speech model.
+struct HeardTokens {
+  std::vector<int32_t> tokens;
+  std::vector<float> log_probs;  // output_log_probs, else prompt_log_probs
+  std::vector<float> attention;  // alignment_scores; empty: none
+  std::vector<int64_t> attention_shape;
+  bool fails = false;
+};
+
 struct FakeTriton {
   static FakeTriton& get();
   // Resets to the state at start.
@@ -38,6 +48,11 @@ struct FakeTriton {
   std::string tokenizer_hash;                // of the loaded "preprocessing"; "": not shown
   std::string engine_name = "tensorrt_llm";  // another name of that model
   std::vector<std::string> lacked_inputs;    // inputs absent in an older configuration of it
+  // The engine as a speech model: called with the bytes of each request's inputs, on the thread of
+  // the request. Null: it is a language model.
+  using Inputs = std::map<std::string, std::string>;
+  std::function<HeardTokens(const Inputs&)> hear;
+  std::atomic<int> num_heard{0}, num_hearing{0}, most_hearing{INT_MAX};  // more are refused
   std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation
   std::atomic<int> max_seq_len{64};
   std::atomic<int> embedding_size{3};

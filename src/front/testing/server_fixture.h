@@ -38,7 +38,7 @@ class ServerTest : public ::testing::Test {
     options.host = "127.0.0.1";
     options.http_port = 0;
     options.metrics_port = 0;
-    options.max_body_bytes = 100000;
+    options.max_body_bytes = max_body_bytes_;
     options.openai.model_name = "org/tiny";
     auto server = HttpServer::start(fake_server(), options);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -64,6 +64,7 @@ class ServerTest : public ::testing::Test {
     return ask(port_, "POST", path, body);
   }
 
+  size_t max_body_bytes_ = 100000;
   FakeTriton& fake_ = FakeTriton::get();
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;

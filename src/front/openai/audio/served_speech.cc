@@ -1,0 +1,84 @@
+#include "front/openai/audio/served_speech.h"
+
+#include <charconv>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/json_members.h"
+#include "front/openai/audio/pass_request.h"
+
+namespace nereid::front {
+namespace {
+
+std::vector<int32_t> ids_of(const json::value& config, std::string_view key) {
+  std::vector<int32_t> out;
+  for (const json::value& id : array_member(config, key))
+    if (id.is_int64() && id.get_int64() >= 0 &&
+        id.get_int64() <= std::numeric_limits<int32_t>::max())
+      out.push_back(static_cast<int32_t>(id.get_int64()));
+  return out;
+}
+
+// Pairs of layer and head.
+std::vector<int32_t> heads_of(const json::value& config) {
+  constexpr size_t kMost = 64;
+  std::vector<int32_t> out;
+  for (const json::value& pair : array_member(config, "alignment_heads")) {
+    const json::array* const two = pair.if_array();
+    if (!two || two->size() != 2 || !(*two)[0].is_int64() || !(*two)[1].is_int64() ||
+        out.size() == 2 * kMost)
+      return {};
+    for (const json::value& number : *two) out.push_back(static_cast<int32_t>(number.get_int64()));
+  }
+  return out;
+}
+
+void read_generation_config(const std::filesystem::path& dir, ServedSpeech& speech) {
+  // The checkpoint's older place for the lists is config.json.
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    const auto config = read_json_file(dir / name);
+    if (!config.ok() || !config->is_object()) continue;
+    if (member(*config, "suppress_tokens"))
+      speech.model.suppressed = ids_of(*config, "suppress_tokens");
+    if (member(*config, "begin_suppress_tokens"))
+      speech.model.suppressed_first = ids_of(*config, "begin_suppress_tokens");
+    const int64_t most = integer_member(*config, "max_initial_timestamp_index");
+    if (most > 0 && most <= std::numeric_limits<int32_t>::max())
+      speech.model.most_first_timestamp = static_cast<int32_t>(most);
+    if (member(*config, "alignment_heads")) speech.alignment_heads = heads_of(*config);
+  }
+}
+
+}  // namespace
+
+bool ServedSpeech::has_words(const ModelInfo& engine) const {
+  return !alignment_heads.empty() && engine.input(kAlignmentInput) != nullptr;
+}
+
+StatusOr<std::shared_ptr<const ServedSpeech>> load_speech(
+    const json::value& engine_config, const ModelInfo& engine, const std::filesystem::path& dir,
+    std::shared_ptr<const text::Tokenizer> tokenizer, int64_t max_tokens) {
+  const std::string bins = config_parameter(engine_config, "num_mel_bins");
+  auto out = std::make_shared<ServedSpeech>();
+  std::from_chars(bins.data(), bins.data() + bins.size(), out->num_mels);
+  const TensorInfo* const features = engine.input(kFeaturesInput);
+  if (out->num_mels <= 0 || features == nullptr)
+    return unsupported(
+        "model '{}' takes no sound: /v1/audio needs a speech model, such as Whisper (nereid serve "
+        "openai/whisper-large-v3-turbo)",
+        engine.name);
+  out->feature_type = features->type;
+  out->model.max_tokens = max_tokens;
+  out->model.has_rules = engine.input(kRulesInput) != nullptr;
+  auto vocabulary =
+      speech::find_vocabulary([&](std::string_view token) { return tokenizer->token_id(token); });
+  if (!vocabulary.ok())
+    return annotate(vocabulary.status(), "model '" + engine.name + "' is no speech model");
+  out->model.vocabulary = *std::move(vocabulary);
+  out->model.tokenizer = std::move(tokenizer);
+  read_generation_config(dir, *out);
+  return std::shared_ptr<const ServedSpeech>(std::move(out));
+}
+
+}  // namespace nereid::front
