@@ -24,7 +24,7 @@ double mean_of(const std::vector<float>& log_probs, size_t count) {
 
 Pass language_pass(const SpeechModel& model, int64_t num_frames) {
   Pass pass = {.kind = PassKind::kScoreOne,
-               .num_frames = std::min<int64_t>(num_frames, kWindowFrames),
+               .num_frames = std::min(num_frames, model.window_frames),
                .behind = Features::Behind::kSilence,
                .prompt = {model.vocabulary.start},
                .max_tokens = 1};
@@ -77,7 +77,7 @@ TokenRules Transcription::rules() const {
 void Transcription::begin_window() {
   pass_.reset();
   if (seek_ >= options_.end) return;
-  num_frames_ = std::min<int64_t>(kWindowFrames, options_.end - seek_);
+  num_frames_ = std::min(model_->window_frames, options_.end - seek_);
   ++num_windows_;
   attempt_number_ = 0;
   no_speech_.reset();
@@ -183,7 +183,7 @@ void Transcription::judge() {
 void Transcription::accept() {
   const WindowCut cut = cut_window(attempt_.result.tokens, num_frames_, model_->vocabulary);
   // A model that keeps going back would take forever: then windows are passed over whole.
-  const int64_t num_whole = (options_.end - options_.begin) / kWindowFrames + 1;
+  const int64_t num_whole = (options_.end - options_.begin) / model_->window_frames + 1;
   advance_ = num_windows_ > 64 + 8 * num_whole ? num_frames_ : cut.advance;
   is_silent_behind_ = cut.is_silent_behind;
   bool has_text = false;

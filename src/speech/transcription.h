@@ -22,7 +22,8 @@ namespace nereid::speech {
 struct SpeechModel {
   Vocabulary vocabulary;
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  int64_t max_tokens = 448;                           // prompt and output of the decoder
+  int64_t max_tokens = 448;               // prompt and output of the decoder
+  int64_t window_frames = kWindowFrames;  // of an input of the encoder: twice its positions
   std::vector<int32_t> suppressed, suppressed_first;  // of its generation_config.json
   int32_t most_first_timestamp = 50;  // index: a transcript begins in its first second
   bool has_rules = true;  // the engine keeps TokenRules; without, no time stamps are asked for

@@ -159,6 +159,18 @@ TEST_F(TranscriptionTest, WithoutRulesAWindowIsASegment) {
   EXPECT_FALSE(t.next());
 }
 
+TEST_F(TranscriptionTest, WindowsHaveTheEncodersSize) {
+  model_.window_frames = 100;
+  Transcription t = begin({}, 250);
+  for (const int64_t frames : {100, 100, 50}) {
+    ASSERT_TRUE(t.next());
+    EXPECT_EQ(t.next()->num_frames, frames);
+    ASSERT_TRUE(t.take(said(Tokens().at(0).say(" a"))).ok());
+  }
+  EXPECT_FALSE(t.next());
+  EXPECT_EQ(language_pass(model_, 250).num_frames, 100);
+}
+
 TEST_F(TranscriptionTest, EndsWhateverTheModelSays) {
   for (const Tokens& tokens :
        {Tokens(), Tokens().at(0).at(0), Tokens().at(0).at(0.02).at(0.02), Tokens().at(30).at(30),

@@ -128,6 +128,8 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
                    {"embedding_size", std::to_string(m->context_.embedding_size)},
                    {"num_mel_bins", std::to_string(m->context_.encoder.feature_width)},
                    {"num_labels", std::to_string(m->executor_->num_labels())},
+                   {"num_mel_bins", std::to_string(m->context_.encoder.feature_width)},
+                   {"encoder_positions", std::to_string(m->context_.encoder.max_length)},
                    {"max_num_sequences", std::to_string(m->executor_->stats().max_batch_size)}});
   ASSIGN_OR_RETURN(m->context_.exclude_input_default,
                    m->settings_.boolean("exclude_input_in_output", false));

@@ -1,5 +1,6 @@
 #include "speech/audio/header.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -86,6 +87,19 @@ Status check_flac(std::string_view file, const SoundLimits& limits) {
   return check_channels(((bits >> 1) & 7) + 1, limits);
 }
 
+// By the first packet. Source: RFC 3533, section 6 (pages), RFC 7845, section 5, and the Vorbis I
+// specification, section 4.2.
+StatusOr<Container> container_of_ogg(std::string_view file) {
+  constexpr size_t kSegments = 26, kHeader = 27;
+  if (file.size() > kHeader) {
+    const size_t packet = kHeader + byte_at(file, kSegments);
+    const std::string_view first = file.substr(std::min(packet, file.size()));
+    if (first.starts_with("\x01vorbis")) return Container::kVorbis;
+    if (first.starts_with("OpusHead")) return Container::kOpus;
+  }
+  return invalid_argument("the Ogg file begins with neither Vorbis nor Opus; {}", kAllowed);
+}
+
 }  // namespace
 
 Status check_rate(int64_t rate, const SoundLimits& limits) {
@@ -105,7 +119,7 @@ StatusOr<Container> container_of(std::string_view file) {
   if (file.starts_with("RIFF") && file.size() >= 12 && file.substr(8, 4) == "WAVE")
     return Container::kWav;
   if (file.starts_with("fLaC")) return Container::kFlac;
-  if (file.starts_with("OggS")) return Container::kOgg;
+  if (file.starts_with("OggS")) return container_of_ogg(file);
   if (const std::string_view other = other_format(file); !other.empty())
     return invalid_argument("the file is {}; {} (ffmpeg -i FILE -ar 16000 -ac 1 OUT.flac)", other,
                             kAllowed);

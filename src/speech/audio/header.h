@@ -9,7 +9,7 @@
 
 namespace nereid::speech {
 
-enum class Container : uint8_t { kWav, kFlac, kOgg, kMp3 };
+enum class Container : uint8_t { kWav, kFlac, kVorbis, kOpus, kMp3 };
 
 // The container of the file by its first bytes. InvalidArgument: none of these; names known others
 // (MP4, WebM, ...) and how to convert them.

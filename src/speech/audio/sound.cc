@@ -1,4 +1,4 @@
-// Decoding from memory, by libsndfile but for MP3; see sound.h.
+// Decoding from memory, by libsndfile but for MP3 and Vorbis; see sound.h.
 #include "speech/audio/sound.h"
 
 #include <sndfile.h>
@@ -15,6 +15,7 @@
 #include "speech/audio/header.h"
 #include "speech/audio/mp3.h"
 #include "speech/audio/resampler.h"
+#include "speech/audio/vorbis.h"
 
 namespace nereid::speech {
 namespace {
@@ -62,8 +63,9 @@ bool is_allowed(Container container, int format) {
                         SF_FORMAT_FLOAT, SF_FORMAT_DOUBLE, SF_FORMAT_ULAW, SF_FORMAT_ALAW});
     case Container::kFlac:
       return major == SF_FORMAT_FLAC;
-    case Container::kOgg:
-      return major == SF_FORMAT_OGG && is_one_of({SF_FORMAT_VORBIS, SF_FORMAT_OPUS});
+    case Container::kOpus:
+      return major == SF_FORMAT_OGG && encoding == SF_FORMAT_OPUS;
+    case Container::kVorbis:
     case Container::kMp3:
       break;
   }
@@ -167,6 +169,11 @@ StatusOr<Sound> decode_sound(std::string_view file, const DecodeOptions& options
     ASSIGN_OR_RETURN(Mp3Reader mp3, Mp3Reader::open(file));
     return decode([&mp3](std::span<float> out) { return mp3.read(out); }, mp3.rate(),
                   mp3.channels(), options);
+  }
+  if (container == Container::kVorbis) {
+    ASSIGN_OR_RETURN(VorbisReader vorbis, VorbisReader::open(file));
+    return decode([&vorbis](std::span<float> out) { return vorbis.read(out); }, vorbis.rate(),
+                  vorbis.channels(), options);
   }
   MemoryFile memory{file};
   SF_VIRTUAL_IO io = {MemoryFile::length, MemoryFile::seek, MemoryFile::read, MemoryFile::write,

@@ -125,10 +125,11 @@ Features::Features(LogMel mel, std::span<const float> samples)
   }
 }
 
-std::vector<float> Features::window(int64_t begin, int64_t count, Behind behind) const {
+std::vector<float> Features::window(int64_t begin, int64_t count, Behind behind,
+                                    int64_t size) const {
   const auto width = static_cast<size_t>(mel_.num_mels());
-  std::vector<float> out(kWindowFrames * width);
-  const int64_t computed = behind == Behind::kZeros ? count : kWindowFrames;
+  std::vector<float> out(static_cast<size_t>(size) * width);
+  const int64_t computed = behind == Behind::kZeros ? count : size;
   mel_.energies(samples_, begin, begin + computed, out);
   const float least = std::max(kLeast, loudest_ - kRange);
   for (float& value : std::span(out).first(static_cast<size_t>(computed) * width))

@@ -56,9 +56,10 @@ class Features {
     kZeros,    // zeros, as the reference's transcription pads
     kSilence,  // features of silence, as its language detection and feature extractors pad
   };
-  // [kWindowFrames, num_mels] of frames [begin, begin + count); count <= kWindowFrames. Energies
-  // are raised to at most 8 below the recording's largest, then (x + 4) / 4.
-  std::vector<float> window(int64_t begin, int64_t count, Behind behind) const;
+  // [size, num_mels] of frames [begin, begin + count); count <= size. Energies are raised to at
+  // most 8 below the recording's largest, then (x + 4) / 4.
+  std::vector<float> window(int64_t begin, int64_t count, Behind behind,
+                            int64_t size = kWindowFrames) const;
 
  private:
   LogMel mel_;

@@ -51,7 +51,7 @@ class PassInputs {
   }
   Status features(const ServedSpeech& speech, std::span<const float> values) {
     Tensor tensor = {
-        kFeaturesInput, speech.feature_type, {1, speech::kWindowFrames, speech.num_mels}, {}};
+        kFeaturesInput, speech.feature_type, {1, speech.model.window_frames, speech.num_mels}, {}};
     if (tensor.type == TRITONSERVER_TYPE_FP16)
       tensor.bytes = bytes_of(values, to_f16);
     else if (tensor.type == TRITONSERVER_TYPE_BF16)
@@ -116,10 +116,11 @@ StatusOr<InferenceSpec> pass_request(const ServedSpeech& speech, const ModelInfo
   spec.model = engine.name;
   spec.parameters.push_back({"nereid_usage", true});
   PassInputs inputs(engine, spec);
-  RETURN_IF_ERROR(
-      inputs.features(speech, features.window(pass.seek, pass.num_frames, pass.behind)));
-  inputs.scalar("encoder_output_lengths", int32_t{speech::kWindowFrames / 2}, /*optional=*/true);
-  inputs.scalar("input_lengths", int32_t{speech::kWindowFrames}, /*optional=*/true);
+  RETURN_IF_ERROR(inputs.features(speech, features.window(pass.seek, pass.num_frames, pass.behind,
+                                                          speech.model.window_frames)));
+  const auto frames = static_cast<int32_t>(speech.model.window_frames);
+  inputs.scalar("encoder_output_lengths", frames / 2, /*optional=*/true);
+  inputs.scalar("input_lengths", frames, /*optional=*/true);
   inputs.list(kPromptInput, pass.prompt);
   inputs.scalar("request_output_len", static_cast<int32_t>(std::max<int64_t>(pass.max_tokens, 1)));
   inputs.scalar("exclude_input_in_output", uint8_t{1}, /*optional=*/true);

@@ -13,7 +13,7 @@
 namespace nereid::front {
 
 // Inputs of the engine. A request has, beside those of other requests:
-//   encoder_input_features [1, 3000, num_mels], encoder_output_lengths [1, 1] (1500), and
+//   encoder_input_features [1, frames, num_mels], encoder_output_lengths [1, 1] (frames / 2), and
 // decoder_input_ids [1, n], the prompt.
 //   timestamp_rules [1, 4]: first time stamp, <|notimestamps|>, the end of text, index of the
 //   latest

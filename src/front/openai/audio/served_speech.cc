@@ -3,6 +3,7 @@
 #include <charconv>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/json_members.h"
@@ -18,6 +19,16 @@ std::vector<int32_t> ids_of(const json::value& config, std::string_view key) {
         id.get_int64() <= std::numeric_limits<int32_t>::max())
       out.push_back(static_cast<int32_t>(id.get_int64()));
   return out;
+}
+
+// A parameter of the configuration; 0: none, or no number up to a million.
+int64_t number_of(const json::value& config, std::string_view key) {
+  constexpr int64_t kMost = 1000000;
+  const std::string text = config_parameter(config, key);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole && value > 0 && value <= kMost ? value : 0;
 }
 
 // Pairs of layer and head.
@@ -59,15 +70,16 @@ bool ServedSpeech::has_words(const ModelInfo& engine) const {
 StatusOr<std::shared_ptr<const ServedSpeech>> load_speech(
     const json::value& engine_config, const ModelInfo& engine, const std::filesystem::path& dir,
     std::shared_ptr<const text::Tokenizer> tokenizer, int64_t max_tokens) {
-  const std::string bins = config_parameter(engine_config, "num_mel_bins");
   auto out = std::make_shared<ServedSpeech>();
-  std::from_chars(bins.data(), bins.data() + bins.size(), out->num_mels);
+  out->num_mels = static_cast<int>(number_of(engine_config, "num_mel_bins"));
   const TensorInfo* const features = engine.input(kFeaturesInput);
   if (out->num_mels <= 0 || features == nullptr)
     return unsupported(
         "model '{}' takes no sound: /v1/audio needs a speech model, such as Whisper (nereid serve "
         "openai/whisper-large-v3-turbo)",
         engine.name);
+  const int64_t positions = number_of(engine_config, "encoder_positions");
+  if (positions > 0) out->model.window_frames = 2 * positions;
   out->feature_type = features->type;
   out->model.max_tokens = max_tokens;
   out->model.has_rules = engine.input(kRulesInput) != nullptr;

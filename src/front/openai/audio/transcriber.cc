@@ -67,7 +67,7 @@ std::optional<ApiError> Transcriber::make_parts(std::string language) {
   parts_.clear();
   std::vector<std::pair<int64_t, int64_t>> stretches = {{0, features_->num_frames()}};
   if (request_.in_parts && features_->num_frames() > 0)
-    stretches = speech::parts_at_pauses(recording_.sound.samples, speech::kWindowFrames);
+    stretches = speech::parts_at_pauses(recording_.sound.samples, speech().model.window_frames);
   for (const auto& [begin, end] : stretches) {
     speech::TranscriptionOptions options = {
         .language = language_,
@@ -125,7 +125,7 @@ void Transcriber::run_pass(size_t index) {
   part.result = {};
   part.status = ok();
   // The features twice: as computed, and as the engine's tensor.
-  const size_t bytes = 2 * sizeof(float) * static_cast<size_t>(speech::kWindowFrames) *
+  const size_t bytes = 2 * sizeof(float) * static_cast<size_t>(speech().model.window_frames) *
                        static_cast<size_t>(speech().num_mels);
   if (const Status room = part.share.reserve(bytes); !room.ok()) return fail(api_error(room));
   context_->workers.run(
