@@ -10,13 +10,27 @@
 
 #include "base/status.h"
 #include "speech/alignment.h"
-#include "speech/decoding/token_rules.h"
 #include "speech/features/log_mel.h"
 #include "speech/transcript.h"
 #include "speech/vocabulary.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::speech {
+
+// Tokens that may come next in a pass; the engine keeps them (Request::timestamp_rules).
+// Vocabulary: text tokens, then the end of text, then other special tokens, then time stamps from
+// `first_timestamp` to the last id, 20 ms apart. Source: "Robust Speech Recognition via Large-Scale
+// Weak Supervision" (Radford et al.), appendix, and the decoding of its published program.
+struct TokenRules {
+  int32_t end = 0;                    // the end of text
+  int32_t first_timestamp = -1;       // <|0.00|>; -1: no rules of time stamps
+  int32_t no_timestamps = -1;         // never drawn where there are time stamps; -1: none
+  int32_t most_first_timestamp = -1;  // index of the latest one that begins a transcript; -1: any
+  std::vector<int32_t> suppressed;    // never drawn
+  std::vector<int32_t> suppressed_first;  // not drawn as the first token
+
+  bool has_timestamps() const { return first_timestamp >= 0; }
+};
 
 // A served speech model, as a transcription needs it. Immutable.
 struct SpeechModel {

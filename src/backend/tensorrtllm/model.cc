@@ -126,7 +126,6 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->open_parameters_ = json::serialize(
       json::object{{"max_seq_len", std::to_string(m->context_.max_sequence_length)},
                    {"embedding_size", std::to_string(m->context_.embedding_size)},
-                   {"num_mel_bins", std::to_string(m->context_.encoder.feature_width)},
                    {"num_labels", std::to_string(m->executor_->num_labels())},
                    {"num_mel_bins", std::to_string(m->context_.encoder.feature_width)},
                    {"encoder_positions", std::to_string(m->context_.encoder.max_length)},
