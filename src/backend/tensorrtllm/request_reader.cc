@@ -317,9 +317,8 @@ Status read_endings(const Item& item, const ReadContext& context, nereid::Reques
   return ok();
 }
 
-// Reads the rules of a transcript: timestamp_rules [4] are the first time stamp, the token that
-// says that there are none, the end of text, and the index of the latest first time stamp (-1:
-// any).
+// Reads the rules of a transcript. timestamp_rules [4]: the first time stamp, the token of
+// transcripts without them or -1, the end of text, the index of the latest first one or -1.
 Status read_timestamp_rules(const Item& item, nereid::Request& out) {
   ASSIGN_OR_RETURN(auto suppressed, item.values<int32_t>("begin_suppress_tokens"));
   if (suppressed) out.suppressed_first_ids = *std::move(suppressed);

@@ -159,12 +159,12 @@ struct TopToken {
 // caller decides.)
 //  3. l = -inf for: ids outside the row's mask; end ids while position < min_length; with ngram = n
 // > 0 and |h| >= n each id that followed the last n - 1 tokens of h earlier in h; the last token of
-// each bad word whose other tokens end h. With 0 <= first_timestamp < vocab and g = h[num_prompt
-// ..), then for: no_timestamps; if g is empty, ids below first_timestamp, and time stamps above the
-// max_initial_timestamp-th; if g ends with a time stamp: all of them if g[-2] is one too or g has
-// one token, else ids below end_of_text; time stamps below the last one of g, and that one unless g
-// ends with it and g[-2] is another token; ids below first_timestamp, if the sum of exp(l) of time
-// stamps is above exp(l) of each other id.
+// each bad word whose other tokens end h. Time stamps (0 <= first_timestamp < vocab, g = h from
+// num_prompt on): l = -inf for no_timestamps; if g is empty, ids below first_timestamp and time
+// stamps above the max_initial_timestamp-th; if g ends with a time stamp, all of them where g[-2]
+// is one or g has one token, else ids below end_of_text; time stamps below the last one of g, and
+// that one unless g ends with it and g[-2] is no time stamp; then ids below first_timestamp, if the
+// sum of exp(l) of time stamps is above exp(l) of each other id.
 //  4. Log-probs: log-softmax of l / T, or of the raw logits (kRaw).
 //  5. Drop l < largest + min_p_gap; top_k > 0: keep the k largest (ties: lower id). Weights e =
 // exp((l - largest) / T), P = top_p of this position (off: 1), r = u * P * sum(e); the token is the
@@ -185,8 +185,8 @@ struct TopToken {
 // rounded to f32 at least). draws = 0: the top list and its first token. Top lists: by l, ties by
 // id, without -inf. Sources: TensorRT-LLM's order of sampling and top_p draw; penalties and n-gram
 // ban as in Hugging Face transformers; time stamps as in the program of Whisper (Radford et al.
-// 2022); typical acceptance (Cai et al. 2024, Medusa); ratio test (Leviathan et al. 2023, Chen et
-// al. 2023).
+// 2022); typical acceptance (Cai et al. 2024, Medusa); ratio test of drafts (Leviathan et al. 2023,
+// Chen et al. 2023).
 struct Sample {
   static constexpr std::string_view kName = "sample";
   struct Problem {
