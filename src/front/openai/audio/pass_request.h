@@ -15,7 +15,8 @@ namespace nereid::front {
 // Inputs of the engine. A request has, beside those of other requests:
 //   encoder_input_features [1, frames, num_mels], encoder_output_lengths [1, 1] (frames / 2), and
 // decoder_input_ids [1, n], the prompt.
-//   timestamp_rules [1, 4]: first time stamp, <|notimestamps|>, the end of text, index of the latest
+//   timestamp_rules [1, 4]: first time stamp, <|notimestamps|>, the end of text, index of the
+//   latest
 // first time stamp (-1: any); see Request::timestamp_rules. begin_suppress_tokens [1, n].
 //   alignment_heads [1, 2 n]: layer, head, ... of which alignment_scores [1, n, prompt's tokens,
 // encoder's positions] FP32 are given, the decoder's attention before its softmax.
