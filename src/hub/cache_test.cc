@@ -80,8 +80,10 @@ TEST_F(CacheTest, PartsAndDamageAreNotComplete) {
   EXPECT_EQ(find(model_), std::nullopt);
   fs::remove(folder / "model.safetensors");
   EXPECT_EQ(find(model_), std::nullopt);
-  fs::create_symlink("/etc/hosts", folder / "model.safetensors");
+  put(dir_ / "elsewhere", "12345");
+  fs::create_symlink(dir_ / "elsewhere", folder / "model.safetensors");
   EXPECT_EQ(find(model_), std::nullopt);
+  fs::remove(folder / "model.safetensors");
   pulled();
   put(folder / kRecordName, R"({"files": [{"name": "../x", "size": 1, "checksum": "1"}]})");
   EXPECT_EQ(find(model_), std::nullopt);
