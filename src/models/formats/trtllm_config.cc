@@ -225,19 +225,23 @@ bool has_weight(const graph::Graph& graph, std::string_view name) {
 std::vector<std::string_view> position_types(const graph::Graph& graph) {
   if (has_weight(graph, "positions")) return {"learned_absolute"};
   if (graph.model.latent > 0) return {"rope_gpt_neox", "learned_absolute", "rope_gptj"};
-  bool interleaved = false, has_alibi = false, scaled_alibi = false;
+  bool has_rope = false, interleaved = false, has_alibi = false, scaled_alibi = false;
   for (const graph::Node& node : graph.nodes) {
-    if (const auto* rope = std::get_if<graph::Rope>(&node.op)) interleaved |= rope->interleaved;
+    if (const auto* rope = std::get_if<graph::Rope>(&node.op)) {
+      has_rope = true;
+      interleaved |= rope->interleaved;
+    }
     if (const auto* attention = std::get_if<graph::Attention>(&node.op)) {
       has_alibi |= attention->alibi != 0;
       scaled_alibi |= attention->alibi_scale != 1;
     }
   }
   if (interleaved) return {"rope_gptj"};
-  if (!graph.model.ropes.empty()) return {"rope_gpt_neox", "yarn", "long_rope", "rope"};
+  if (!has_rope && !has_alibi)
+    return {graph.model.ropes.empty() ? "alibi" : "rope_gpt_neox", "nope"};
+  if (has_rope) return {"rope_gpt_neox", "yarn", "long_rope", "rope"};
   if (scaled_alibi) return {"alibi_with_scale"};
-  if (has_alibi) return {"alibi", "alibi_with_scale"};
-  return {"alibi", "alibi_with_scale", "nope"};
+  return {"alibi", "alibi_with_scale"};
 }
 
 json::object mapping_of(const Ranks& ranks) {
