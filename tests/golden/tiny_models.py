@@ -293,7 +293,7 @@ KINDS = {"kimi_k2": dict(model_type="deepseek_v3"),
                          residual_multiplier=0.9 / 2 ** 0.5, logits_scaling=48 / 24)}
 # Tolerances other than 0: a rounding that decides about an expert moves the logits further than roundings do elsewhere.
 SEEDS = {"phimoe": 1, "llama4": 1, "llama4-text": 2, "glm4_moe_lite": 1, "granitemoe": 1, "granitemoeshared": 2,
-         "ministral3": 1}
+         "ministral3": 1, "granitemoehybrid-experts": 1}
 
 
 def randomise(net):
