@@ -14,6 +14,7 @@
 #include "io/engine_writer.h"
 #include "kernels/api/op.h"
 #include "models/config.h"
+#include "models/encoder.h"
 #include "models/formats/trtllm.h"
 #include "models/score_head.h"
 #include "text/tokenizer/tokenizer.h"
@@ -141,6 +142,7 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
   RETURN_IF_ERROR(models::refuse_score_head(model));
+  RETURN_IF_ERROR(models::refuse_encoder_decoder(model));
   if (model.in_engines)
     return invalid_argument("checkpoint_dir: {} is an engine; name the checkpoint",
                             options.checkpoint_dir.string());

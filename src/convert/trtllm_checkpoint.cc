@@ -10,6 +10,7 @@
 #include "convert/rank_format.h"
 #include "convert/weight_source.h"
 #include "io/safetensors_writer.h"
+#include "models/encoder.h"
 #include "models/formats/trtllm.h"
 #include "models/score_head.h"
 
@@ -318,6 +319,7 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
                             options.output_dir.string());
   ASSIGN_OR_RETURN(models::Model model, models::read_model(options.model_dir));
   RETURN_IF_ERROR(models::refuse_score_head(model));
+  RETURN_IF_ERROR(models::refuse_encoder_decoder(model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(

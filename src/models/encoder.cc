@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "graph/builder.h"
+#include "models/family.h"
 
 namespace nereid::models {
 namespace {
@@ -89,6 +90,15 @@ bool encoder_decoder_ignores(const Traits& t, std::string_view tensor) {
       tensor == "shared.weight" || tensor == "proj_out.weight")
     return true;
   return decoder_ignores(t, tensor);
+}
+
+Status refuse_encoder_decoder(const Model& model) {
+  if (model.graph.model.num_cross_layers == 0) return ok();
+  return unsupported(
+      "architecture '{}': an encoder-decoder model is served from its own folder (nereid serve "
+      "DIR); "
+      "checkpoints and engines of its halves are not written",
+      model.graph.model.architecture);
 }
 
 }  // namespace nereid::models

@@ -9,9 +9,12 @@
 #include <span>
 #include <string_view>
 
+#include "base/status.h"
 #include "models/decoder.h"
 
 namespace nereid::models {
+
+struct Model;
 
 struct EncoderWeights {
   DecoderWeights own;
@@ -30,5 +33,8 @@ StatusOr<graph::Graph> build_encoder(const Traits& encoder, const EncoderWeights
 
 // Whether a tensor belongs to the other half of the model, or decoder_ignores().
 bool encoder_decoder_ignores(const Traits& traits, std::string_view tensor);
+
+// Unimplemented for an encoder-decoder model, which the TensorRT-LLM layout stores in two folders.
+Status refuse_encoder_decoder(const Model& model);
 
 }  // namespace nereid::models

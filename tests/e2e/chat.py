@@ -224,7 +224,7 @@ def check_folder():
 
 def check_bars():
     """Long work shows a bar on a terminal and nothing elsewhere."""
-    words = ("bench", MODEL, "--batch", "1", "--repeats", "4")
+    words = ("bench", MODEL, "--batch", "1", "--repeats", "30")
     assert "\r" not in run(*words).stderr
 
     def on_terminal(**more):
@@ -240,7 +240,7 @@ def check_bars():
         return shown.decode()
 
     shown = on_terminal()
-    assert re.search(r"\rbench  \[#+-*\] +\d+%  \d of 4  [\d.]+/s", shown) and shown.endswith("\r\x1b[K"), shown
+    assert re.search(r"\rbench  \[#+-*\] +\d+%  \d+ of 30  [\d.]+/s", shown) and shown.endswith("\r\x1b[K"), shown
     assert "\r" not in on_terminal(NEREID_PROGRESS="0").replace("\r\n", "")
     assert "\r" not in on_terminal(TERM="dumb").replace("\r\n", "")
 

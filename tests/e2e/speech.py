@@ -48,6 +48,7 @@ def by_client(client, model):
         verbose = client.audio.transcriptions.create(file=file, model=model, language="en", response_format="verbose_json")
     good &= check(verbose.text == texts["boats.flac"], "verbose_json has the same text")
     good &= check(verbose.language == "english" and abs(float(verbose.duration) - 2.33) < 0.05, "language and duration")
+    good &= check(any(segment.avg_logprob < 0 for segment in verbose.segments or []), "log-probabilities are not all 0")
     for segment in verbose.segments or []:
         good &= check(0 <= segment.start <= segment.end <= 30, f"segment {segment.id}: {segment.start} to {segment.end}")
     for kind in ("text", "srt", "vtt"):

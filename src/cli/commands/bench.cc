@@ -235,6 +235,9 @@ Status bench(BenchOptions& options) {
   reset_peak_rss();  // the probe's own memory is not the model's
   ASSIGN_OR_RETURN(auto executor, Executor::create(options.model.model_dir, config));
   RETURN_IF_ERROR(check_fits(options, *executor));
+  if (executor->encoder().max_length > 0)
+    return unsupported("{}: encoder-decoder models are not measured; only decoders are",
+                       options.model.model_dir.string());
 
   const double weight_bytes = read_bytes(*executor, info);
   print_machine(info, roofline, weight_bytes);

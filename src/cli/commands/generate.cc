@@ -60,7 +60,17 @@ StatusOr<std::string> prompt_text(const GenerateOptions& options) {
 StatusOr<Request> make_request(const GenerateOptions& options, std::vector<TokenId> ids,
                                const text::Tokenizer& tokenizer, const Executor& executor) {
   Request request;
-  request.input_token_ids = std::move(ids);
+  if (const EncoderFacts encoder = executor.encoder(); encoder.max_length > 0) {
+    if (encoder.feature_width > 0)
+      return invalid_argument(
+          "the model's encoder takes sound, not text; nereid serve has /v1/audio/transcriptions");
+    request.encoder_input.emplace().token_ids = std::move(ids);
+    if (encoder.decoder_start_id < 0)
+      return invalid_argument("config.json: no decoder_start_token_id, which is the first token");
+    request.input_token_ids = {encoder.decoder_start_id};
+  } else {
+    request.input_token_ids = std::move(ids);
+  }
   request.max_tokens = options.max_tokens;
   request.streaming = options.is_plain();
   request.sampling = options.sampling;

@@ -137,9 +137,7 @@ StatusOr<InferenceSpec> pass_request(const ServedSpeech& speech, const ModelInfo
     inputs.scalar("runtime_top_k", int32_t{0});
     inputs.scalar("runtime_top_p", 1.0f);
     inputs.scalar("random_seed", seed_of(pass));
-  } else {
-    inputs.scalar("runtime_top_k", int32_t{1});
-  }
+  }  // else greedy: without top_k, whose log-probabilities are those of the kept tokens
   // Thresholds are those of log-probabilities that no temperature has changed.
   if (pass.temperature > 0 || pass.kind == speech::PassKind::kScoreOne)
     inputs.scalar("raw_log_probs", uint8_t{1}, /*optional=*/true);

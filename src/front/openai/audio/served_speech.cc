@@ -76,7 +76,7 @@ StatusOr<std::shared_ptr<const ServedSpeech>> load_speech(
   if (out->num_mels <= 0 || features == nullptr)
     return unsupported(
         "model '{}' takes no sound: /v1/audio needs a speech model, such as Whisper (nereid serve "
-        "openai/whisper-large-v3-turbo)",
+        "hf://openai/whisper-large-v3-turbo)",
         engine.name);
   const int64_t positions = number_of(engine_config, "encoder_positions");
   if (positions > 0) out->model.window_frames = 2 * positions;
