@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
 namespace {
@@ -355,6 +356,10 @@ void Engine::fail_numerically(const sched::ScheduledRow& row) {
   Status status;
   for (const auto& module : modules_)
     if (status.ok()) status = module->failure(row);
+  if (status.ok() && payload_of(row).timestamp_rules)
+    status = invalid_argument(
+        "timestamp_rules leave no token for position {} that the request's biases and bans allow",
+        row.first_sampled());
   const bool is_numeric = status.ok();
   if (is_numeric)
     status = internal_error(

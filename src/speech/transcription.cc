@@ -20,6 +20,11 @@ double mean_of(const std::vector<float>& log_probs, size_t count) {
   return sum / static_cast<double>(count);
 }
 
+// Tokens of the text before a window that its prompt has room for.
+int64_t most_prompt_tokens(const SpeechModel& model) {
+  return std::max<int64_t>(model.max_tokens / 2 - 1, 0);
+}
+
 }  // namespace
 
 Pass language_pass(const SpeechModel& model, int64_t num_frames) {
@@ -32,6 +37,17 @@ Pass language_pass(const SpeechModel& model, int64_t num_frames) {
   return pass;
 }
 
+StatusOr<std::vector<int32_t>> prompt_tokens(const SpeechModel& model, std::string_view text) {
+  const std::string_view words = stripped(text);
+  if (words.empty()) return std::vector<int32_t>();
+  ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                   model.tokenizer->encode(" " + std::string(words),
+                                           {.add_special_tokens = false, .parse_special = false}));
+  const std::ptrdiff_t most = most_prompt_tokens(model);
+  if (std::ssize(tokens) > most) tokens.erase(tokens.begin(), tokens.end() - most);
+  return tokens;
+}
+
 StatusOr<Transcription> Transcription::create(const SpeechModel& model,
                                               TranscriptionOptions options) {
   const Vocabulary& vocabulary = model.vocabulary;
@@ -40,11 +56,7 @@ StatusOr<Transcription> Transcription::create(const SpeechModel& model,
   if (options.translates && vocabulary.translate < 0)
     return invalid_argument("the model knows English alone, so it translates nothing");
   Transcription out(model, std::move(options));
-  if (const std::string_view prompt = stripped(out.options_.prompt); !prompt.empty()) {
-    ASSIGN_OR_RETURN(out.history_, model.tokenizer->encode(
-                                       " " + std::string(prompt),
-                                       {.add_special_tokens = false, .parse_special = false}));
-  }
+  out.history_ = std::move(out.options_.prompt);
   out.seek_ = out.options_.begin;
   out.begin_window();
   return out;
@@ -87,7 +99,7 @@ void Transcription::begin_window() {
 void Transcription::ask_decode() {
   Pass pass = {.seek = seek_, .num_frames = num_frames_};
   const int64_t half = model_->max_tokens / 2;
-  const auto most = static_cast<size_t>(std::max<int64_t>(half - 1, 0));
+  const auto most = static_cast<size_t>(most_prompt_tokens(*model_));
   const std::span<const int32_t> previous = std::span(history_).subspan(history_begin_);
   if (!previous.empty() && most > 0) {
     pass.prompt.push_back(model_->vocabulary.start_of_previous);

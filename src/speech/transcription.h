@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -44,9 +45,9 @@ struct SpeechModel {
 };
 
 struct TranscriptionOptions {
-  std::string language;     // code, of the model's; "" only for models of one language
-  bool translates = false;  // into English
-  std::string prompt;       // text that stands before the recording's
+  std::string language;         // code, of the model's; "" only for models of one language
+  bool translates = false;      // into English
+  std::vector<int32_t> prompt;  // prompt_tokens() of a text that stands before the recording's
   // Tried in turn until a window's result is good enough.
   std::vector<double> temperatures = {0, 0.2, 0.4, 0.6, 0.8, 1};
   double most_compression = 2.4, least_log_prob = -1, most_no_speech = 0.6;
@@ -85,10 +86,14 @@ struct PassResult {
 // The pass that finds the language: its token is the language's.
 Pass language_pass(const SpeechModel& model, int64_t num_frames);
 
+// The tokens of `text` that a prompt has room for, its last ones. InvalidArgument: it cannot be
+// tokenised.
+StatusOr<std::vector<int32_t>> prompt_tokens(const SpeechModel& model, std::string_view text);
+
 class Transcription {
  public:
   // `model` must outlive it. InvalidArgument: the language is not one of the model's, the model
-  // cannot translate, the prompt cannot be tokenised.
+  // cannot translate.
   static StatusOr<Transcription> create(const SpeechModel& model, TranscriptionOptions options);
 
   // The next pass; nullopt when all is transcribed. The same until take().

@@ -43,7 +43,7 @@ class TranscriptionTest : public ::testing::Test {
 };
 
 TEST_F(TranscriptionTest, WindowsFollowTheTimestamps) {
-  Transcription t = begin({.prompt = "  Names: Ada "}, 7000);
+  Transcription t = begin({.prompt = prompt_tokens(model_, "  Names: Ada ").value()}, 7000);
   ASSERT_TRUE(t.next());
   EXPECT_EQ(t.next()->seek, 0);
   EXPECT_EQ(t.next()->num_frames, 3000);
@@ -88,7 +88,8 @@ TEST_F(TranscriptionTest, WindowsFollowTheTimestamps) {
 
 TEST_F(TranscriptionTest, LongHistoryIsCut) {
   TranscriptionOptions options;
-  options.prompt = std::string(1000, 'x');
+  options.prompt = prompt_tokens(model_, std::string(1000, 'x')).value();
+  EXPECT_EQ(options.prompt.size(), 223u);
   Transcription t = begin(options, 3000);
   EXPECT_EQ(t.next()->prompt.size(), 1u + 223 + 3);
   EXPECT_EQ(t.next()->max_tokens, 448 - 227);

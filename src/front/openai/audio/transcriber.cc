@@ -55,24 +55,31 @@ std::variant<std::shared_ptr<Transcriber>, ApiError> Transcriber::create(OpenAiC
   const std::string given = out->request_.language;
   const bool finds_language = given.empty() && vocabulary.is_multilingual();
   const std::string first = vocabulary.languages.empty() ? "" : vocabulary.languages[0].first;
-  if (auto error = out->make_parts(finds_language ? first : given)) return *std::move(error);
-  if (!finds_language) return out;
-  out->parts_.clear();
+  auto prompt = speech::prompt_tokens(speech.model, out->request_.prompt);
+  if (!prompt.ok()) return api_error(prompt.status());
+  out->prompt_ = *std::move(prompt);
+  out->language_ = finds_language ? first : given.empty() ? "en" : given;
+  auto parts = out->make_parts(out->language_);
+  if (auto* const error = std::get_if<ApiError>(&parts)) return *std::move(error);
+  if (!finds_language) {
+    out->parts_ = std::move(std::get<Parts>(parts));
+    return out;
+  }
   out->parts_.push_back(std::make_unique<Part>());
   return out;
 }
 
-std::optional<ApiError> Transcriber::make_parts(std::string language) {
-  language_ = language.empty() ? "en" : std::move(language);
-  parts_.clear();
+std::variant<Transcriber::Parts, ApiError> Transcriber::make_parts(
+    const std::string& language) const {
+  Parts parts;
   std::vector<std::pair<int64_t, int64_t>> stretches = {{0, features_->num_frames()}};
   if (request_.in_parts && features_->num_frames() > 0)
     stretches = speech::parts_at_pauses(recording_.sound.samples, speech().model.window_frames);
   for (const auto& [begin, end] : stretches) {
     speech::TranscriptionOptions options = {
-        .language = language_,
+        .language = language,
         .translates = request_.task == AudioTask::kTranslate,
-        .prompt = request_.prompt,
+        .prompt = prompt_,
         .temperatures = temperatures_from(request_.temperature),
         .wants_no_speech = request_.format == AudioFormat::kVerboseJson,
         .wants_words = request_.wants_words,
@@ -80,11 +87,11 @@ std::optional<ApiError> Transcriber::make_parts(std::string language) {
         .end = end};
     auto made = speech::Transcription::create(speech().model, std::move(options));
     if (!made.ok()) return api_error(made.status());
-    auto& part = parts_.emplace_back(std::make_unique<Part>());
+    auto& part = parts.emplace_back(std::make_unique<Part>());
     part->transcription = *std::move(made);
     part->share = BudgetShare(context_->budget);
   }
-  return std::nullopt;
+  return parts;
 }
 
 void Transcriber::start() {
@@ -117,6 +124,7 @@ void Transcriber::advance(size_t index) {
   if (request_.common.stream) stream_segments();
   const auto is_done = [](const auto& each) { return each->is_done; };
   if (std::ranges::all_of(parts_, is_done)) return answer();
+  resume_refused();
   run_parts();
 }
 
@@ -166,11 +174,7 @@ void Transcriber::take(size_t index, const InferenceReply& reply) {
   part.call = nullptr;
   part.share.set(0);
   if (!part.status.ok()) return retry_or_fail(index, part.status);
-  if (!refused_.empty()) {
-    const size_t next = refused_.back();
-    refused_.pop_back();
-    run_pass(next);
-  }
+  resume_refused();
   const std::string* const reason = reply.string_parameter("nereid_finish_reason");
   if (reason && *reason == "cancelled") return fail({503, "the inference was cancelled", "", ""});
   if (const auto& permit = exchange_->request().permit)
@@ -178,7 +182,7 @@ void Transcriber::take(size_t index, const InferenceReply& reply) {
   end_pass(index);
 }
 
-// A pass that a full queue refuses is repeated when another one of this request ends.
+// A pass that a full queue refuses is repeated when another pass or part of this request ends.
 void Transcriber::retry_or_fail(size_t index, const Status& status) {
   const bool has_others = num_running_ > refused_.size() + 1;
   if (status.code() != absl::StatusCode::kUnavailable || !has_others)
@@ -186,6 +190,13 @@ void Transcriber::retry_or_fail(size_t index, const Status& status) {
   refused_.push_back(index);
   parts_[index]->share.set(0);
   most_running_ = std::max<size_t>(1, num_running_ - refused_.size());
+}
+
+void Transcriber::resume_refused() {
+  if (refused_.empty()) return;
+  const size_t next = refused_.back();
+  refused_.pop_back();
+  run_pass(next);
 }
 
 void Transcriber::end_pass(size_t index) {
@@ -208,9 +219,19 @@ void Transcriber::take_language() {
   const std::string_view code =
       tokens.empty() ? "" : speech().model.vocabulary.language_of(tokens[0]);
   if (code.empty()) return fail({500, "the model gave no language for the recording", "", ""});
-  next_part_ = num_running_ = 0;
-  if (auto error = make_parts(std::string(code))) return fail(*error);
-  run_parts();
+  language_ = code;
+  context_->workers.run(
+      exchange_, Lane::kWorker,
+      [self = shared_from_this()] {
+        return std::make_shared<std::variant<Parts, ApiError>>(self->make_parts(self->language_));
+      },
+      [self = shared_from_this()](const std::shared_ptr<std::variant<Parts, ApiError>>& parts) {
+        if (self->ended_) return;
+        if (const auto* const error = std::get_if<ApiError>(parts.get())) return self->fail(*error);
+        self->parts_ = std::move(std::get<Parts>(*parts));
+        self->next_part_ = self->num_running_ = 0;
+        self->run_parts();
+      });
 }
 
 // Segments of parts in order, as far as those before are done.

@@ -55,13 +55,15 @@ class Transcriber : public std::enable_shared_from_this<Transcriber> {
               AudioRequest request, Recording recording);
 
   const ServedSpeech& speech() const { return **model_->speech; }
-  // Sets the parts to transcribe in the language. On a worker or the strand.
-  std::optional<ApiError> make_parts(std::string language);
+  using Parts = std::vector<std::unique_ptr<Part>>;
+  // The parts to transcribe in the language. On a worker: reads the whole recording.
+  std::variant<Parts, ApiError> make_parts(const std::string& language) const;
   void run_parts();  // starts waiting parts, up to the limit
   void run_pass(size_t index);
   void start_call(size_t index, InferenceSpec spec);
   void take(size_t index, const InferenceReply& reply);
   void retry_or_fail(size_t index, const Status& status);
+  void resume_refused();
   void end_pass(size_t index);
   void take_language();
   void advance(size_t index);
@@ -77,7 +79,8 @@ class Transcriber : public std::enable_shared_from_this<Transcriber> {
   const Recording recording_;
   std::optional<speech::Features> features_;  // of recording_
   std::string language_;                      // once it is known
-  std::vector<std::unique_ptr<Part>> parts_;
+  std::vector<int32_t> prompt_;               // tokens of request_.prompt
+  Parts parts_;
   std::vector<size_t> refused_;  // parts whose pass a full queue has refused
   size_t next_part_ = 0, num_running_ = 0, most_running_ = 8;
   size_t streamed_part_ = 0, streamed_segments_ = 0;  // place in the parts' segments
