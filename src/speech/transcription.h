@@ -86,14 +86,12 @@ struct PassResult {
 // The pass that finds the language: its token is the language's.
 Pass language_pass(const SpeechModel& model, int64_t num_frames);
 
-// The tokens of `text` that a prompt has room for, its last ones. InvalidArgument: it cannot be
-// tokenised.
+// The last tokens of `text` that a prompt has room for. InvalidArgument: it cannot be encoded.
 StatusOr<std::vector<int32_t>> prompt_tokens(const SpeechModel& model, std::string_view text);
 
 class Transcription {
  public:
-  // `model` must outlive it. InvalidArgument: the language is not one of the model's, the model
-  // cannot translate.
+  // `model` must outlive it. InvalidArgument: not a language of the model, or it cannot translate.
   static StatusOr<Transcription> create(const SpeechModel& model, TranscriptionOptions options);
 
   // The next pass; nullopt when all is transcribed. The same until take().
