@@ -33,7 +33,7 @@ fi
 [ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"
 
 # The program opens libcurl by its name when it downloads a model.
-curl=$(ldconfig -p | awk '$1 == "libcurl.so.4" && /x86-64/ {print $NF; exit}')
+curl=$(ldconfig -p | awk '$1 == "libcurl.so.4" && /x86-64/ && !found++ {print $NF}')
 [ -n "$curl" ] || { echo "bundle: no libcurl.so.4 on this machine (apt-get install libcurl4)" >&2; exit 1; }
 cp -L "$curl" "$target/lib/"
 
