@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -63,7 +64,10 @@ class AudioTest : public ServerTest {
       if (allowed == std::vector<int32_t>{vocab::kNoSpeech})
         return heard(vocab::Tokens().id(vocab::kNoSpeech), -5);
       if (!allowed.empty()) return heard(vocab::Tokens().id(vocab::kGerman));
-      prompts_.push_back(ids_of(inputs, "decoder_input_ids"));
+      {
+        std::lock_guard prompts_lock(prompts_mutex_);  // parts are heard at once
+        prompts_.push_back(ids_of(inputs, "decoder_input_ids"));
+      }
       return heard(answers[std::min((*next)++, answers.size() - 1)]);
     };
   }
@@ -88,6 +92,7 @@ class AudioTest : public ServerTest {
                "Content-Type: multipart/form-data; boundary=XX\r\n");
   }
 
+  std::mutex prompts_mutex_;
   std::vector<std::vector<int32_t>> prompts_;
 };
 
