@@ -47,7 +47,7 @@ struct CellMove {
 class KvCache {
  public:
   static StatusOr<KvCache> create(const io::Plan& plan, const RunnerLimits& limits, Device& device);
-  // The same of given groups, whose layers are in [0, num_layers).
+  // A cache of `groups`, whose layers are in [0, num_layers).
   static StatusOr<KvCache> create(std::vector<CacheGroup> groups, int32_t num_layers,
                                   const RunnerLimits& limits, Device& device);
 

@@ -213,7 +213,7 @@ def check_resume():
         same_files(user.run("pull", "org/tiny").stdout.strip(), FILES)
         assert any("range" in headers for _, _, _, headers in hub.requests("cdn"))
         user.run("rm", "org/tiny")
-        # What was left is damaged: the checksum finds it, and the file comes anew.
+        # A partial file with wrong bytes fails its checksum and is downloaded again.
         part = user.cache / "models" / "org--tiny" / commit / "model.safetensors.part"
         part.parent.mkdir(parents=True)
         part.write_bytes(b"x" * (large // 2))

@@ -1,5 +1,5 @@
-// What a hub sends: lists of files, indexes of weights, names of models. No file that is taken
-// leaves its folder.
+// Replies of a hub (lists of files, indexes of weights) and names of models. No accepted path leads
+// out of its folder.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -146,7 +146,7 @@ NEREID_INLINE void compute_logarithms(const Lanes& values, Lanes& out) {
   out = e * (std::numbers::ln2 * std::numbers::log10e) + s * series * (2 * std::numbers::log10e);
 }
 
-// The same operations with longer registers, without fused ones: the same bits.
+// compute_energies() with AVX2 and without FMA gives the bits of the baseline build.
 #ifdef __x86_64__
 [[gnu::target("avx2")]] void energies_by_avx2(const std::array<Lanes, kFrameSamples>& frames,
                                               std::array<Lanes, kBins>& out) {
