@@ -7,7 +7,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-host_programs=(exec_test exactness_test rank_worker)
+host_programs=(exec_test encoder_test exactness_test rank_worker)
 cuda_programs=(gpu_kernels_test gpu_comm_test gpu_hang_test)
 
 pack() {
@@ -19,7 +19,7 @@ pack() {
     cp "$program" "$bundle/bin/"
     strip --strip-unneeded "$bundle/bin/$(basename "$program")"
   done
-  cp -r "$here"/../tests/{golden,models,heads,adapters} "$bundle/tests/"
+  cp -r "$here"/../tests/{golden,models,heads,adapters,encoder_models} "$bundle/tests/"
   cp -r "$here"/../models/quickstart* "$bundle/models/"
   cp "${BASH_SOURCE[0]}" "$bundle/tools/"
   # Libraries missing in the bundle, except glibc's own.
@@ -203,7 +203,18 @@ fi
 step "exchange between ranks" 300 "$bundle/bin/gpu_comm_test"
 step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*Golden*:*TreeKernels.*'
 # Processes that share a GPU wait for each other's turns: this is quicker in one than in several.
-step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test"
+step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test" --gtest_filter='-*OnRanks*'
+step "encoder-decoder models" 300 "${on_device[@]}" "$bundle/bin/encoder_test"
+# A rank on a GPU is a thread, and each has a GPU of its own.
+cards=$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | wc -l)
+rank_cells=""
+[ "$cards" -lt 2 ] || rank_cells='*OnRanks*tp2_pp1_ep?:*OnRanks*tp1_pp2_ep?'
+[ "$cards" -lt 4 ] || rank_cells+=':*OnRanks*tp4_pp1_ep?:*OnRanks*tp2_pp2_ep?'
+if [ -n "$rank_cells" ]; then
+  step "every model on ranks, exact" 600 "${on_device[@]}" "$bundle/bin/exactness_test" --gtest_filter="$rank_cells"
+else
+  skip "every model on ranks, exact" "$cards GPU"
+fi
 step "a kernel that spins" 60 "$bundle/bin/gpu_hang_test" "$device"
 if [ -x "$bundle/bin/nereid" ]; then
   step "nereid generate, golden ids" 120 generate_golden

@@ -9,7 +9,7 @@ that is more), and memory grows by at most the budget and a tenth; the pages of 
 for when it started, have been written to before. Each kind has a server of its own. This takes minutes and needs an idle
 machine: it is no part of `make e2e`.
 
-usage: attacks.py BUILD_DIR [--only TEXT] [--at-once N] [--limit SECONDS]        exits 1 when a row is not ok"""
+usage: attacks.py BUILD_DIR [--only TEXT] [--part I/N] [--at-once N] [--limit SECONDS]        exits 1 when a row is not ok"""
 import argparse
 import base64
 import collections
@@ -316,6 +316,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--only", default="", help="kinds whose name has this text")
+    parser.add_argument("--part", default="0/1", help="I/N: the kinds I, I + N, I + 2N ...; parts may run at once on cores of their own")
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--limit", type=float, default=60, help="seconds that a client waits")
     parser.add_argument("--alone", type=float, default=4, help="seconds before each attack, for comparison")
@@ -325,8 +326,9 @@ def main():
     print(f"{options.at_once} at once; a budget of {BUDGET / MIB:.0f} MiB; times in ms, each alone and beside the attack")
     print(f"{'kind':37} {'answers':18} {'s':>6} {'token':>15}{'first token':>15} {'refd':>5} {'live':>13}{'echo':>7}{'MiB':>8}")
     failed = []
-    for name, flags, requests in kinds(longest_token()):
-        if options.only not in name:
+    part, parts = map(int, options.part.split("/"))
+    for i, (name, flags, requests) in enumerate(kinds(longest_token())):
+        if options.only not in name or i % parts != part:
             continue
         text, is_ok = row(binary, name, flags, requests, options)
         print(text, flush=True)

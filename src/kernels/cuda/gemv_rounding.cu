@@ -29,16 +29,12 @@ constexpr int kOutputs = 16;                  // per tile
 constexpr int kStepBytes = 64;                // of a weight row, per warp
 constexpr int kStride = kWarps * kStepBytes;  // per block
 constexpr int kMaxRows = 2;  // x of four does not fit for long rows; for other lengths slower
-constexpr int kAhead = 8;    // steps in flight
-constexpr int kChain = 2;    // steps accumulated by a tensor core before f32
 // Steps whose products are in flight.
 template <int kRows>
 constexpr int kGroup = kRows == 1 ? 4 : 2;
 
-constexpr int kPiece = 8;  // columns of x staged by a thread at once
-constexpr int kPieceBytes = 16;
+constexpr int kPiece = 8;                  // columns of x staged by a thread at once
 constexpr int kStage = kThreads * kPiece;  // per block
-constexpr int kStageSteps = kStage / kStride;
 // Pieces of a row kept by a thread between the two passes over x.
 template <int kRows>
 constexpr int kKept = 8 / kRows;
@@ -75,6 +71,11 @@ __host__ __device__ constexpr int kept_bytes(int stages) {
 }
 
 #if defined(NEREID_HOPPER)
+
+constexpr int kAhead = 8;  // steps in flight
+constexpr int kChain = 2;  // steps accumulated by a tensor core before f32
+constexpr int kPieceBytes = 16;
+constexpr int kStageSteps = kStage / kStride;
 
 // Unswizzled matrices: eight columns by 16 bytes of k are contiguous.
 template <int kRows>
