@@ -4,19 +4,22 @@ BUILD := build/release
 # CMake targets that `e2e` runs beside the program.
 E2E_TARGETS := triton_nereid_test nereid_hanging_plugin
 
-.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle packages packages-test gpu-build gpu-bundle gpu-test format options lint asan tsan clean
+.PHONY: all setup quickstart docs deploy-test test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle packages packages-test gpu-build gpu-bundle gpu-test format options lint asan tsan clean
 all: $(BUILD)/build.ninja
-	cmake --build $(BUILD) --target nereid
+	@tools/build.py $(BUILD) nereid
 
 setup:
-	tools/setup.sh
+	@tools/setup.sh
 
 $(BUILD)/build.ninja: | setup
-	cmake --preset release
+	@mkdir -p $(BUILD)
+	@cmake --preset release >$(BUILD)/configure.log || { cat $(BUILD)/configure.log; exit 1; }
 
 # Installs, builds, serves models/quickstart, sends two requests, stops.
-quickstart: all
-	tools/quickstart.sh $(BUILD)
+quickstart:
+	@tools/quickstart.sh --plan $(BUILD)
+	@$(MAKE) --no-print-directory all
+	@tools/quickstart.sh $(BUILD)
 
 # Every test: unit, layers, tokenizers, chat templates and quantised layouts against reference packages, end to end
 # with real clients. `unit` builds everything: it comes last, so that a target the others do not name is missed.
@@ -92,6 +95,15 @@ lint: $(BUILD)/build.ninja
 	tools/check_layers.sh $(BUILD)/layers.txt
 	tools/check_includes.py
 	tools/check_comments.py
+	tools/check_links.py
+
+# The documents as a site, build/site: HTML with a search that needs no network; mkdocs comes from PyPI.
+docs:
+	tools/docs.sh build/site
+
+# The files of deploy/, each by its own tool or against its schema.
+deploy-test: all
+	tests/deploy/run.sh $(BUILD)
 
 asan: setup
 	tools/sanitize.sh address

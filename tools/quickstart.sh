@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
 # Serves models/quickstart once: waits for ready, sends a generate request and a streamed chat request, shows both
-# replies, stops the server and prints the command that starts it for good.  usage: quickstart.sh BUILD_DIR
+# replies, stops the server and prints the command that starts it for good. With --plan it says what `make quickstart`
+# is going to do.  usage: quickstart.sh [--plan] BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "$1" = --plan ]; then
+  echo "quickstart: 1. installs the Debian packages that are missing (tools/setup.sh; with sudo where you are not root)"
+  echo "            2. compiles nereid into $2 with $(nproc) cores; the first time takes a quarter of an hour on two cores"
+  echo "            3. serves models/quickstart on a free port of 127.0.0.1, asks it twice, and stops it"
+  exit 0
+fi
 nereid=$1/bin/nereid
 log=$(mktemp)
 ports=$(mktemp)
@@ -12,7 +19,7 @@ server=$!
 stop() {
   kill -TERM "$server" 2>/dev/null || true
   wait "$server" 2>/dev/null || true
-  rm -f "$log" "$ports"
+  rm -f "$log" "$log.events" "$ports"
 }
 trap stop EXIT
 
@@ -37,7 +44,13 @@ echo
 echo
 echo "== OpenAI chat request, streamed: POST /v1/chat/completions"
 curl -fsSN "$base/v1/chat/completions" -H 'Content-Type: application/json' \
-  -d '{"model": "quickstart", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+  -d '{"model": "quickstart", "stream": true, "max_tokens": 32, "messages": [{"role": "user", "content": "What is the capital of France?"}]}' >"$log.events"
+grep -q '^data: \[DONE\]' "$log.events"
+head -n 1 "$log.events"
+echo "... $(grep -c '^data: {' "$log.events") events, whose texts are together:"
+sed -n 's/.*"content":"\([^"]*\)".*/\1/p' "$log.events" | tr -d '\n'
+echo
+echo
 echo "== Both answered. To start the server for good:"
 echo
 echo "    $nereid serve models/quickstart"

@@ -40,8 +40,9 @@ struct KvCacheConfig {
   std::optional<int64_t> max_tokens;  // KV capacity in tokens; unset: by memory
   std::optional<double>
       memory_fraction;  // share of the memory free after weights and buffers; valid: (0, 1]
-  // Share of the KV memory for cross attention, of encoder-decoder models; valid: (0, 1); unset: as
-  // much as a full batch of the longest encoder inputs needs, at most half.
+  // Share of the KV memory for an encoder's results; valid: (0, 1). Unset: cross attention has as
+  // much as a full batch of the longest encoder inputs needs, at most half; features of pictures as
+  // much as 16 of the largest ones need, at most 0.05.
   std::optional<double> cross_fraction;
   bool enable_block_reuse = true;    // prefix cache
   bool enable_partial_reuse = true;  // reuse leading tokens of a cached block by copying them
@@ -157,7 +158,7 @@ struct ExecutorConfig {
   // Prompt and output tokens of a sequence; 0 = the model's maximum, which is also
   // the largest value.
   int32_t max_sequence_length = 0;
-  // Positions of an encoder's input; 0 = the model's maximum, at most 4096.
+  // Positions of an encoder's input; 0 = the model's maximum, at most 4096 (patches: 8192).
   int32_t max_encoder_input_len = 0;
   int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
   int32_t max_request_secs = 0;   // a request's time, at most Request::allotted_time; 0 = no limit

@@ -32,6 +32,24 @@ struct EncoderFacts {
   int32_t max_length = 0;         // positions of an input; 0: the model has no encoder
   int32_t feature_width = 0;      // numbers of an audio frame; 0: inputs are token ids
   TokenId decoder_start_id = -1;  // first token of the decoder's prompt; -1: the model names none
+  TokenId forced_bos_id = -1;     // the second one (forced_bos_token_id); -1: none
+
+  // The usual prompt of the decoder; empty: the model names none.
+  std::vector<TokenId> decoder_prompt() const {
+    if (decoder_start_id < 0) return {};
+    if (forced_bos_id < 0) return {decoder_start_id};
+    return {decoder_start_id, forced_bos_id};
+  }
+};
+
+// Pictures that a model takes.
+struct PictureFacts {
+  int32_t patch_width = 0;  // numbers of a patch; 0: the model takes no pictures
+  int32_t merge = 1;        // merge x merge patches of a frame make one token
+  int32_t max_patches = 0;  // of a picture, all frames
+  int32_t grid = 0;         // height and width of every picture in patches; 0: any
+  int32_t max_frames = 1;   // of a picture, or tiles
+  bool row_breaks = false;  // a text token stands behind each row of tokens
 };
 
 // All calls may come from any thread. Statuses have the codes of absl::StatusCode; their messages
@@ -131,6 +149,7 @@ class Executor {
   virtual int32_t num_labels() const = 0;   // size of a Pooling::kScore result; 0: no score head
   virtual int32_t hidden_size() const = 0;  // size of an embedding; 0: the model has none
   virtual EncoderFacts encoder() const { return {}; }
+  virtual PictureFacts pictures() const { return {}; }
   virtual int32_t max_sequence_length() const = 0;  // prompt + output tokens
   virtual std::vector<TokenId> default_end_ids()
       const = 0;  // from generation_config.json, then config.json

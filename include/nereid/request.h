@@ -64,6 +64,11 @@ enum class LogProbsMode : uint8_t { kProcessed, kRaw };
 // token, the mean over all tokens, or the scores that a score head makes of the last token's.
 enum class Pooling : uint8_t { kLast, kMean, kScore };
 
+// A head of a decoder's cross attention.
+struct AttentionHead {
+  int32_t layer = 0, head = 0;
+};
+
 struct OutputConfig {
   bool exclude_input_from_output = true;
   bool return_log_probs = false;  // of each output token, and their sum
@@ -74,6 +79,9 @@ struct OutputConfig {
   // Raw log-probabilities of each prompt token but the first, and of this many likeliest tokens at
   // its position; unset: none; valid: 0 to 32. No prefix is taken from the cache for it.
   std::optional<int32_t> num_prompt_log_probs;
+  // Heads whose scores of the prompt's tokens are Response::attention_scores; at most 512. No
+  // prefix is taken from the cache for it.
+  std::vector<AttentionHead> alignment_heads;
   bool return_generation_logits =
       false;  // raw, f32 [output, vocab] of each sequence; not for beams
   // The result is Response::embedding, without tokens: max_tokens is 0, and no other output option
@@ -162,6 +170,18 @@ struct EncoderInput {
   std::vector<float> features;
 };
 
+// A picture of the prompt, or a video: frames of equal size. Equal ones are encoded once.
+struct Picture {
+  // Tokens of input_token_ids that stand for it, whose ids count only for penalties:
+  // frames * height * width / PictureFacts::merge^2 of them. With PictureFacts::row_breaks one more
+  // behind each row of width / merge, which is text.
+  int32_t first_token = 0, num_tokens = 0;
+  int32_t frames = 1, height = 0, width = 0;  // in patches
+  // Bits of bf16 numbers, finite, [frames * height * width, PictureFacts::patch_width]: pixel
+  // values as the model's processor gives them.
+  std::vector<uint16_t> patches;
+};
+
 // Rules of time stamps of a transcript: ids from `first` on are time stamps, in ascending order of
 // time. The first token is one of at most first + max_initial; they come in pairs, the end of a
 // segment and the begin of the next, or before an end id; none is before an earlier one; a time
@@ -180,6 +200,7 @@ struct Request {
   std::vector<TokenId> input_token_ids;
   std::optional<PromptTable> prompt_table;
   std::optional<EncoderInput> encoder_input;  // required by encoder-decoder models, else refused
+  std::vector<Picture> pictures;              // in the order of their tokens, without overlaps
   int32_t max_tokens = 0;                     // new tokens, > 0; 0 with output.pooling
   bool streaming = false;                     // one Response per step that produced tokens
   SamplingConfig sampling;
@@ -192,7 +213,7 @@ struct Request {
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that are never completed
   // Tokens that are not the first of the output; not with sampling.min_tokens.
   std::vector<TokenId> suppressed_first_ids;
-  std::optional<TimestampRules> timestamp_rules;  // not for beams, not with guided_decoding
+  std::optional<TimestampRules> timestamp_rules;  // not with guided_decoding
   // Draft tokens for the beginning of the output, such as a draft model's: tested in the
   // step that ends the prompt, as far as it has room. Without draft_logits they change no
   // output. Not for beams.

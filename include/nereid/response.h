@@ -48,6 +48,13 @@ struct PromptLogProbs {
   std::vector<TokenLogProb> top;  // [prompt - 1, num_top], likeliest first
 };
 
+// Scores of heads of cross attention before the softmax: how well each prompt token's query fits
+// each position of the encoder's output.
+struct AttentionScores {
+  int32_t num_heads = 0, num_tokens = 0, num_positions = 0;  // tokens: of the prompt
+  std::vector<float> scores;                                 // [heads, tokens, positions]
+};
+
 // Times on the steady clock and block counts of one sequence so far.
 struct RequestMetrics {
   std::chrono::steady_clock::time_point arrival, first_scheduled, first_token, last_token;
@@ -72,7 +79,8 @@ struct Response {
   int32_t num_input_tokens = 0;
   // f32 [prompt, vocab], once, on the first response of sequence 0; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
-  std::shared_ptr<const PromptLogProbs> prompt_log_probs;  // see context_logits
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;   // see context_logits
+  std::shared_ptr<const AttentionScores> attention_scores;  // see context_logits
   std::vector<float>
       embedding;  // [hidden_size], not normalised, or [num_labels]; empty unless output.pooling
   RequestMetrics metrics;

@@ -116,6 +116,18 @@ void read_prompt_table(ObjectReader& in, PromptTable& t) {
   in.read("extra_ids", t.extra_ids);
 }
 
+// Patches are numbers in JSON, too.
+void read_picture(ObjectReader& in, Picture& p) {
+  std::vector<float> patches;
+  in.read("patches", patches);
+  for (const float value : patches) p.patches.push_back(to_bf16(value).bits);
+  in.read("first_token", p.first_token);
+  in.read("num_tokens", p.num_tokens);
+  in.read("frames", p.frames);
+  in.read("height", p.height);
+  in.read("width", p.width);
+}
+
 void read_request(ObjectReader& in, Request& r) {
   in.read("max_tokens", r.max_tokens);
   in.read("streaming", r.streaming);
@@ -127,6 +139,8 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("bad_words", r.bad_words);
   in.read_object("prompt_table",
                  [&](ObjectReader& inner) { read_prompt_table(inner, r.prompt_table.emplace()); });
+  in.read_objects("pictures",
+                  [&](ObjectReader& inner) { read_picture(inner, r.pictures.emplace_back()); });
   in.read("draft_token_ids", r.draft_token_ids);
   in.read("draft_logits", r.draft_logits);
   in.read("draft_acceptance_threshold", r.draft_acceptance_threshold);

@@ -27,6 +27,8 @@ TEST(OptionsJson, ReadsRequests) {
       "output": {"log_probs_mode": "raw", "num_top_log_probs": 2},
       "end_ids": [1, 2], "bad_words": [[3], [4, 5]], "stop_strings": ["a", "b"],
       "prompt_table": {"values": [1, -0.5, 1.00390625, 0], "width": 2, "extra_ids": [0, 9]},
+      "pictures": [{"first_token": 1, "num_tokens": 2, "height": 1, "width": 2,
+                    "patches": [1, -0.5]}],
       "logit_bias": [[7, -1.5]], "allotted_time": 250, "client_id": 9, "tenant": 8,
       "cache_salt": "s",
       "kv_cache_retention": {"token_ranges": [{"token_start": 4, "priority": 90,
@@ -54,6 +56,9 @@ TEST(OptionsJson, ReadsRequests) {
   EXPECT_THAT(r->prompt_table->values, ElementsAre(0x3f80, 0xbf00, 0x3f80, 0));
   EXPECT_EQ(r->prompt_table->width, 2);
   EXPECT_THAT(r->prompt_table->extra_ids, ElementsAre(0, 9));
+  ASSERT_EQ(r->pictures.size(), 1u);
+  EXPECT_THAT(r->pictures[0].patches, ElementsAre(0x3f80, 0xbf00));
+  EXPECT_EQ(r->pictures[0].num_tokens, 2);
   ASSERT_EQ(r->kv_cache_retention->token_ranges.size(), 1u);
   EXPECT_EQ(r->kv_cache_retention->token_ranges[0].duration, milliseconds(1000));
   EXPECT_EQ(r->kv_cache_retention->decode_priority, 10);

@@ -114,9 +114,12 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const std::string unknown = nereid::cli::unknown_words_text(app);
-    if (unknown.empty()) return app.exit(error);
-    std::fprintf(stderr, "nereid: %sRun with --help for more information.\n", unknown.c_str());
+    std::string text = nereid::cli::unknown_words_text(app);
+    if (text.empty())
+      if (text = nereid::cli::variable_of_error(app, error); !text.empty())
+        text += error.what() + std::string("\n");
+    if (text.empty()) return app.exit(error);
+    std::fprintf(stderr, "nereid: %sRun with --help for more information.\n", text.c_str());
     return error.get_exit_code();
   }
   return exit_code;

@@ -230,9 +230,8 @@ void add_limits(Options& options, ExecutorConfig& c) {
         .zero_is_default = true},
        {.name = "max_encoder_input_len",
         .field = field(c.max_encoder_input_len),
-        .help =
-            "positions of an encoder's input, of encoder-decoder models, at most what the model "
-            "allows; 0 = that, at most 4096",
+        .help = "positions of an encoder's input (patches of a picture), at most what the model "
+                "allows; 0 = that, at most 4096 (8192)",
         .range = {0, kMaxTokens},
         .flag = "--max-encoder-input-len",
         .parameter = "max_encoder_input_len",
@@ -344,12 +343,12 @@ void add_kv_cache(Options& options, ExecutorConfig& c) {
         .zero_is_default = true},
        {.name = "kv_cache.cross_fraction",
         .field = field(kv.cross_fraction),
-        .help = "share of the KV cache's memory for cross attention, of encoder-decoder models, "
-                "above 0 and below 1",
-        .range = {0, 1, true},
+        .help = "share of the KV cache's memory for an encoder's results, above 0 and below 1",
+        .range = {0, 1, true, true},
         .flag = "--cross-kv-cache-fraction",
         .parameter = "cross_kv_cache_fraction",
-        .default_text = "what a full batch of the longest inputs needs, at most 0.5",
+        .default_text = "what a full batch of the longest inputs needs, at most 0.5; of pictures "
+                        "what 16 of the largest need, at most 0.05",
         .zero_is_default = true},
        {.name = "kv_cache.type",
         .field = field(kv.type),

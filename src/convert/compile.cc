@@ -47,12 +47,28 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
                                  const CompileOptions& options) {
   ASSIGN_OR_RETURN(models::Model model, models::read_model(model_dir, options.half));
-  int32_t& max_positions = model.graph.model.max_positions;
+  io::ModelFacts& facts = model.graph.model;
+  if (!options.takes_pictures && facts.pictures.patch_width > 0) {
+    log_info("{} is served without pictures", model_dir.string());
+    facts.pictures = {}, facts.encoder_positions = 0;
+  }
+  int32_t& max_positions = facts.max_positions;
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
   const int32_t context = options.context > 0 ? options.context : max_positions;
   model.graph.model.ropes = models::rope_tables(model.traits, std::min(context, max_positions));
   RETURN_IF_ERROR(find_stored_formats(model_dir, options, model));
-  return compile_model(std::move(model), registry, device, options);
+  ASSIGN_OR_RETURN(Compiled out, compile_model(std::move(model), registry, device, options));
+  const bool has_encoder =
+      out.plan.model.encoder_positions > 0 && out.plan.model.num_cross_layers > 0;
+  if (!options.adapters || !has_encoder) return out;
+  // The adapters of both halves are the decoder's.
+  CompileOptions other = options;
+  other.half = models::Half::kEncoder;
+  other.head = {};
+  ASSIGN_OR_RETURN(const Compiled encoder, compile_model(model_dir, registry, device, other));
+  out.plan.modules.insert(out.plan.modules.end(), encoder.plan.modules.begin(),
+                          encoder.plan.modules.end());
+  return out;
 }
 
 StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& registry,

@@ -26,7 +26,8 @@ struct CompileOptions {
   bool adapters = false;                         // products support adapters
   std::vector<int32_t> hidden_layers;            // see graph::PassContext
   io::Mapping mapping;                           // whose rank to compile
-  models::Half half = models::Half::kDecoder;    // of an encoder-decoder model
+  models::Half half = models::Half::kDecoder;    // of a model with an encoder
+  bool takes_pictures = true;                    // false: as if the model took none
 };
 
 // Parses weight formats of products and head: "auto": unchanged, "bf16", "int8": kInt8PerRow,

@@ -9,7 +9,9 @@
 #include "convert/inspect.h"
 #include "io/engine_file.h"
 #include "models/formats/meta.h"
+#include "models/formats/openai_whisper.h"
 #include "models/formats/trtllm.h"
+#include "models/formats/trtllm_halves.h"
 #include "text/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -71,6 +73,9 @@ std::string model_text(const std::filesystem::path& path, const models::Model& m
           models::meta_file_name(0),
           files == 1 ? "" : fmt::format(" to {}, merged", models::meta_file_name(files - 1)));
     }
+    case models::Layout::kOpenAi:
+      return fmt::format("a Whisper of OpenAI: {0} has dims and model_state_dict\nweights: {0}",
+                         models::openai_whisper_file(path).filename().string());
     case models::Layout::kHuggingFace:
       break;
   }
@@ -98,8 +103,9 @@ std::vector<std::string> folders_with(const std::filesystem::path& path, const c
 }  // namespace
 
 Status check_is_model(const std::filesystem::path& path) {
-  if (is_gguf_path(path) || !given_engine(path).empty() || has_file(path / "config.json") ||
-      models::is_meta_dir(path)) {
+  if (is_gguf_path(path) || !given_engine(path).empty() ||
+      has_file(models::decoder_folder(path) / "config.json") || models::is_meta_dir(path) ||
+      !models::openai_whisper_file(path).empty()) {
     return ok();
   }
   std::string text = fmt::format(

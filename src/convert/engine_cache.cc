@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -17,7 +18,9 @@
 #include "convert/refit.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
+#include "models/formats/openai_whisper.h"
 #include "models/formats/trtllm.h"
+#include "models/formats/trtllm_halves.h"
 
 namespace nereid::convert {
 namespace {
@@ -64,7 +67,7 @@ Status write_weights_of(const Compiled& compiled, const io::Checkpoint* checkpoi
 Status check_weights(const Compiled& compiled, const io::Checkpoint* checkpoint) {
   if (!checkpoint) return ok();
   return models::check_tensors(compiled.model.graph, *checkpoint, compiled.model.traits,
-                               compiled.model.family->ignores);
+                               models::ignores_of(compiled.model));
 }
 
 // Builds in the cache, unless another builder finishes first; sets whether this one built it.
@@ -222,8 +225,10 @@ Status write_rank_engines(const std::filesystem::path& dir, const std::string& k
                           int32_t workers) {
   const models::Model& model = compiled.model;
   RETURN_IF_ERROR(
-      models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
-  const auto& files = checkpoint.files();
+      models::check_tensors(model.graph, checkpoint, model.traits, models::ignores_of(model)));
+  // The files of an encoder-decoder model's other half are behind its own.
+  const auto files =
+      std::span(checkpoint.files()).first(static_cast<size_t>(model.ranks.num_files()));
   std::vector<Status> results(files.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
@@ -247,9 +252,9 @@ Status write_rank_engines(const std::filesystem::path& dir, const std::string& k
 
 std::filesystem::path given_engine(const std::filesystem::path& path) {
   std::error_code error;
-  if (is_gguf_path(path)) return {};
+  if (is_gguf_path(path) || models::openai_whisper_file(path) == path) return {};
   if (std::filesystem::is_regular_file(path, error)) return path;
-  const std::filesystem::path inside = path / kGivenName;
+  const std::filesystem::path inside = models::decoder_folder(path) / kGivenName;
   return std::filesystem::is_regular_file(inside, error) ? inside : std::filesystem::path();
 }
 

@@ -81,7 +81,8 @@ Status write_rank_engines(const std::filesystem::path& dir, const std::string& k
                           const Compiled& compiled, const io::Checkpoint& checkpoint,
                           int32_t workers);
 
-// The engine file at or in `path`; empty: a model directory.
+// The engine file at or in `path` (of an encoder-decoder model in two folders: its decoder's);
+// empty: a model directory.
 std::filesystem::path given_engine(const std::filesystem::path& path);
 
 }  // namespace nereid::convert

@@ -16,6 +16,7 @@
 #include "models/config.h"
 #include "models/encoder.h"
 #include "models/formats/trtllm.h"
+#include "models/formats/trtllm_halves.h"
 #include "models/score_head.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -25,6 +26,7 @@ namespace {
 constexpr int64_t kMaxLimit = int64_t{1} << 30;
 
 StatusOr<json::object> pretrained_config(const models::Model& model, const models::Ranks& ranks) {
+  if (!model.folders.empty()) return model.config;
   if (model.layout != models::Layout::kTrtLlm)
     return models::trtllm_config(model, "bfloat16", ranks);
   const std::string_view dtype = model.config.at("dtype").as_string();
@@ -63,8 +65,13 @@ Status build_engine_files(const EngineDirOptions& options, const models::Model& 
                           const DeviceInfo& device, BuildReport& report) {
   CompileOptions build = options.compile;
   if (const json::value* length = options.build_config.if_contains("max_seq_len");
-      length && length->is_int64())
+      length && length->is_int64() && !model.graph.model.is_encoder)
     build.max_positions = static_cast<int32_t>(length->get_int64());
+  if (model.pictures) {
+    build.takes_pictures = false;
+    log_warn("{}: the engine takes no pictures; served from the checkpoint's folder the model does",
+             options.output_dir.string());
+  }
   std::optional<io::Checkpoint> checkpoint;
   if (!options.random_weights && !options.strip_weights) {
     ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(model, options.checkpoint_dir));
@@ -114,6 +121,7 @@ EngineLimits parse_limits(models::Config& build) {
   limits.max_num_tokens = build.integer("max_num_tokens", 1, kMaxLimit, 8192);
   limits.max_prompt_table = build.integer("max_prompt_embedding_table_size", 0, kMaxLimit, 0);
   limits.gather_context_logits = build.boolean("gather_context_logits", false);
+  limits.max_encoder_input_len = build.integer("max_encoder_input_len", 1, kMaxLimit, 1024);
   const int32_t max_input_len = build.integer("max_input_len", 1, kMaxLimit, 1024);
   if (const json::object* plugins = build.object("plugin_config")) {
     models::Config plugin(*plugins, build.where() + ": plugin_config");
@@ -142,7 +150,9 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
   RETURN_IF_ERROR(models::refuse_score_head(model));
-  RETURN_IF_ERROR(models::refuse_encoder_decoder(model));
+  if (model.folders.empty())
+    RETURN_IF_ERROR(models::refuse_encoder_decoder(
+        model, "convert_checkpoint makes a checkpoint of two folders, of which engines are built"));
   if (model.in_engines)
     return invalid_argument("checkpoint_dir: {} is an engine; name the checkpoint",
                             options.checkpoint_dir.string());
@@ -167,8 +177,10 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
 StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::path& dir) {
   std::optional<EngineLimits> limits;
   std::error_code error;
-  const std::filesystem::path path = dir / "config.json";
-  if (given_engine(dir).empty() || !std::filesystem::is_regular_file(path, error)) return limits;
+  const std::filesystem::path engine = given_engine(dir);
+  const std::filesystem::path path = engine.parent_path() / "config.json";
+  if (engine.empty() || engine == dir || !std::filesystem::is_regular_file(path, error))
+    return limits;
   ASSIGN_OR_RETURN(const json::object object, models::read_object(path));
   models::Config config(object, path.string());
   const json::object* pretrained = config.object("pretrained_config");
@@ -179,16 +191,18 @@ StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::
                             pretrained ? "build_config" : "pretrained_config");
   models::Config fields(*build, path.string() + ": build_config");
   limits = parse_limits(fields);
+  if (!models::is_half_config(*pretrained)) limits->max_encoder_input_len = 0;
   constexpr std::string_view kMode = "speculative_decoding_mode";
   if (fields.has(kMode) && (fields.integer(kMode, 0, 1 << 16) & kModesWithHeads))
-    limits->draft_model = dir / kDraftFolder;
+    limits->draft_model = path.parent_path() / kDraftFolder;
   RETURN_IF_ERROR(fields.status());
   return limits;
 }
 
 StatusOr<io::Mapping> built_mapping(const std::filesystem::path& path) {
   const std::filesystem::path engine = given_engine(path);
-  const std::filesystem::path file = (engine.empty() ? path : engine.parent_path()) / "config.json";
+  const std::filesystem::path file =
+      (engine.empty() ? models::decoder_folder(path) : engine.parent_path()) / "config.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) return io::Mapping();
   ASSIGN_OR_RETURN(const json::object object, models::read_object(file));
@@ -212,9 +226,16 @@ StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path) {
   return std::move(model.graph.model);
 }
 
+std::filesystem::path encoder_path(const std::filesystem::path& path) {
+  const std::filesystem::path engine = given_engine(path);
+  return engine.empty() ? path
+                        : models::folder_beside(engine.parent_path(), models::Half::kEncoder);
+}
+
 StatusOr<std::filesystem::path> tokenizer_dir(const std::filesystem::path& path) {
   const std::filesystem::path engine = given_engine(path);
-  const std::filesystem::path dir = engine.empty() ? path : engine.parent_path();
+  const std::filesystem::path dir =
+      engine.empty() ? models::decoder_folder(path) : engine.parent_path();
   if (engine.empty() || text::Tokenizer::has_files(dir)) return dir;
   ASSIGN_OR_RETURN(const io::ModelFacts facts, read_facts(path));
   return std::filesystem::path(facts.source_dir);

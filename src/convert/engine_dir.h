@@ -16,8 +16,8 @@ namespace nereid::convert {
 struct EngineDirOptions {
   std::filesystem::path checkpoint_dir;  // checkpoint or Hugging Face directory
   std::filesystem::path output_dir;      // created if missing
-  // Written unchanged. `max_seq_len` (int) shortens sequences at build time; the other limits apply
-  // at load time (EngineLimits).
+  // Written unchanged. `max_seq_len` (int) shortens sequences at build time, but an encoder's; the
+  // other limits apply at load time (EngineLimits).
   json::object build_config;
   CompileOptions compile;
   bool config_only = false;      // no rankN.engine
@@ -51,6 +51,7 @@ struct EngineLimits {
   bool paged_context = true;
   // Longest prompt of padded batches or unfused attention (TensorRT-LLM's); 0: the sequence limit.
   int32_t max_input_len = 0;
+  int32_t max_encoder_input_len = 0;  // 0: no encoder
   bool gather_context_logits = true;
   int32_t max_prompt_table = 0;       // prompt table rows per request; 0: unspecified
   int32_t max_lora_rank = 0;          // 0: built without adapters
@@ -66,6 +67,10 @@ StatusOr<io::Mapping> built_mapping(const std::filesystem::path& path);
 
 // Model facts of an engine or a model directory.
 StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path);
+
+// Where the encoder of an encoder-decoder model is: the folder beside the folder of a decoder's
+// engine, else the same path as the decoder.
+std::filesystem::path encoder_path(const std::filesystem::path& path);
 
 // Directory of a model's tokenizer files: next to the engine or weights, else the checkpoint's.
 StatusOr<std::filesystem::path> tokenizer_dir(const std::filesystem::path& path);

@@ -89,19 +89,6 @@ class EngineDirTest : public testing::Test {
   BuildOptions cache_;
 };
 
-TEST_F(EngineDirTest, EncoderDecoderModelsAreRefused) {
-  for (const char* name : {"bart", "t5-gated", "whisper"}) {
-    EngineDirOptions options;
-    options.checkpoint_dir = kSourceDir + std::string("/tests/encoder_models/") + name;
-    options.output_dir = dir_ / "engine";
-    EXPECT_THAT(std::string(build_engine_dir(options, registry_, DeviceInfo{}).message()),
-                HasSubstr("is served from its own folder"));
-    const auto report =
-        convert_checkpoint({.model_dir = options.checkpoint_dir, .output_dir = dir_ / "ckpt"});
-    EXPECT_THAT(std::string(report.status().message()), HasSubstr("is served from its own folder"));
-  }
-}
-
 TEST_F(EngineDirTest, EveryPathGivesTheSameEngine) {
   for (const char* model : kModels) {
     convert(model);

@@ -40,6 +40,7 @@ void add_sources(ContentKey& key, const graph::Graph& graph) {
       if (part.col_step != 1) key.add("col_step", static_cast<uint64_t>(part.col_step));
       for (const int32_t element : part.elements)
         key.add("element", static_cast<uint64_t>(element));
+      if (!part.row_scales.empty()) key.add("row_scales", part.row_scales);
       key.add("transposed", part.transposed);
       key.add("unit_rows", part.unit_rows);
     }

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <variant>
 
-#include "convert/engine_cache.h"
+#include "convert/engine_dir.h"
 #include "convert/graph_svg.h"
 #include "convert/measure_kernels.h"
 #include "io/engine_file.h"
@@ -200,26 +200,46 @@ Status verify_rank_engines(const models::Model& model, const std::filesystem::pa
   return ok();
 }
 
+// One plan: of a decoder or an encoder.
+struct Report {
+  std::string text;
+  bool has_encoder = false;  // the plan is a decoder's with an encoder
+};
+
+StatusOr<Report> report(const std::filesystem::path& path, const kernels::Registry& registry,
+                        const DeviceInfo& device, const InspectOptions& options) {
+  if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+    return Report{
+        about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() + "\n" +
+            (file.checkpoint().empty() ? ""
+             : file.is_of_rank()       ? fmt::format("weights of rank {}\n", file.rank())
+                                       : "no weights; they come from " + file.checkpoint() + "\n") +
+            tail(file.plan(), options),
+        file.plan().model.encoder_positions > 0};
+  }
+  ASSIGN_OR_RETURN(const Compiled compiled, compile_model(path, registry, device, options.compile));
+  return Report{
+      fmt::format("{}\ntraits\n{}\ngraph as built\n{}\npasses\n{}{}", about(compiled.plan),
+                  models::print(compiled.model.traits), graph::print(compiled.model.graph),
+                  passes_text(compiled.passes), tail(compiled.plan, options)),
+      compiled.plan.model.encoder_positions > 0};
+}
+
 }  // namespace
 
 StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
                               const DeviceInfo& device, const InspectOptions& options) {
   RETURN_IF_ERROR(check_sizes(options));
   ASSIGN_OR_RETURN(const std::string what, describe_model(path));
-  if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
-    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
-    return what + about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() +
-           "\n" +
-           (file.checkpoint().empty() ? ""
-            : file.is_of_rank()       ? fmt::format("weights of rank {}\n", file.rank())
-                                      : "no weights; they come from " + file.checkpoint() + "\n") +
-           tail(file.plan(), options);
-  }
-  ASSIGN_OR_RETURN(const Compiled compiled, compile_model(path, registry, device, options.compile));
-  return fmt::format("{}{}\ntraits\n{}\ngraph as built\n{}\npasses\n{}{}", what,
-                     about(compiled.plan), models::print(compiled.model.traits),
-                     graph::print(compiled.model.graph), passes_text(compiled.passes),
-                     tail(compiled.plan, options));
+  InspectOptions own = options;
+  own.compile.half = models::Half::kDecoder;
+  ASSIGN_OR_RETURN(const Report decoder, report(path, registry, device, own));
+  if (!decoder.has_encoder) return what + decoder.text;
+  own.compile.half = models::Half::kEncoder;
+  own.compile.head = {};
+  ASSIGN_OR_RETURN(const Report encoder, report(encoder_path(path), registry, device, own));
+  return fmt::format("{}decoder: {}\nencoder: {}", what, decoder.text, encoder.text);
 }
 
 StatusOr<std::string> draw_plan(const std::filesystem::path& path,
@@ -233,17 +253,28 @@ StatusOr<std::string> draw_plan(const std::filesystem::path& path,
   return graph_svg(compiled.plan);
 }
 
-Status verify_model(const std::filesystem::path& given) {
+namespace {
+
+Status verify_half(const std::filesystem::path& given, models::Half half) {
   std::filesystem::path path = given;
   if (const std::filesystem::path engine = given_engine(given); !engine.empty()) {
     ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
     if (!file.is_of_rank()) return io::EngineFile::open(engine, io::Verify::kFull).status();
     path = file.checkpoint();
   }
-  ASSIGN_OR_RETURN(const models::Model model, models::read_model(path));
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(path, half));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, models::open_checkpoint(model, path));
   RETURN_IF_ERROR(verify_rank_engines(model, path));
-  return models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores);
+  return models::check_tensors(model.graph, checkpoint, model.traits, models::ignores_of(model));
+}
+
+}  // namespace
+
+Status verify_model(const std::filesystem::path& path) {
+  RETURN_IF_ERROR(verify_half(path, models::Half::kDecoder));
+  ASSIGN_OR_RETURN(const io::ModelFacts facts, read_facts(path));
+  if (facts.encoder_positions == 0) return ok();
+  return verify_half(encoder_path(path), models::Half::kEncoder);
 }
 
 }  // namespace nereid::convert

@@ -62,6 +62,7 @@ class RanksTest : public testing::Test {
     const auto file = io::EngineFile::open(*built, io::Verify::kFull);
     io::Plan plan = file->plan();
     plan.model.name = plan.model.source_dir = "";
+    plan.model.pictures = {}, plan.model.encoder_positions = 0;  // not in TensorRT-LLM's layout
     return json::serialize(io::plan_to_json(plan)) +
            std::string(reinterpret_cast<const char*>(file->blob().data()), file->blob().size());
   }

@@ -9,14 +9,10 @@
 
 #include "base/status.h"
 #include "convert/rank_format.h"
+#include "convert/rank_writer.h"
 #include "models/family.h"
 
 namespace nereid::convert {
-
-struct Progress {
-  uint64_t bytes = 0, total_bytes = 0;  // written, all ranks together
-  int32_t rank = 0;                     // current rank
-};
 
 struct ConvertOptions {
   std::filesystem::path model_dir;   // Hugging Face, Meta or checkpoint directory, or GGUF file
@@ -37,8 +33,9 @@ struct ConvertOptions {
   double smoothing = 0.5;  // SmoothQuant strength of the source, for config.json
   // KV cache type in config.json: bf16, i8 or f8e4m3; absent: the source's.
   std::optional<DType> cache;
-  bool config_only = false;  // no rankN.safetensors
-  models::Ranks ranks;       // partition of the weights; -1: see models::check_ranks()
+  bool config_only = false;         // no rankN.safetensors
+  bool implicit_positions = false;  // T5: no copy of the decoder's position bias for all layers
+  models::Ranks ranks;              // partition of the weights; -1: see models::check_ranks()
   std::function<void(const Progress&)> progress;  // called often
 };
 
@@ -49,13 +46,14 @@ struct ConvertReport {
 };
 
 // Writes config.json, rankN.safetensors, tokenizer files and generation_config.json; the directory
-// can be served. Its engine computes bit for bit what one built from `model_dir` does, unless
-// `dtype` or `weights` rounds. Input column factors are written as ones, because the source has
-// them in norms and products. Memory: some megabytes of the model. The directory appears when
-// complete, replacing an older checkpoint; deterministic bytes. InvalidArgument: fault of the
-// model, with file and field or tensor; sizes that the ranks do not divide; an element that is not
-// finite or out of float16's range; output_dir is model_dir or has other files. Unimplemented: not
-// representable in the layout. Unavailable: cannot write.
+// can be served. An encoder-decoder model has two such folders in it, `encoder` and `decoder`. Its
+// engine computes bit for bit what one built from `model_dir` does, unless `dtype` or `weights`
+// rounds. Input column factors are written as ones, because the source has them in norms and
+// products. Memory: some megabytes of the model. The directory appears when complete, replacing an
+// older checkpoint; deterministic bytes. InvalidArgument: fault of the model, with file and field
+// or tensor; sizes that the ranks do not divide; an element that is not finite or out of float16's
+// range; output_dir is model_dir or has other files. Unimplemented: not representable in the
+// layout. Unavailable: cannot write.
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options);
 
 // Whether `name` is a file of a checkpoint directory, which a new checkpoint may replace.

@@ -149,7 +149,25 @@ void make_sinusoids(const graph::WeightPart& part, int64_t width, int64_t first,
   }
 }
 
-// Elements of one part as the weight requires them: unit_rows, added, sinusoids.
+// Elements of a part times the scales of their rows.
+template <class T>
+Status read_scaled(const io::Checkpoint& checkpoint, const graph::Weight& weight,
+                   const graph::WeightPart& part, int64_t first, std::span<T> out) {
+  std::vector<float> exact(out.size()), scales(static_cast<size_t>(part.tensor_rows()));
+  RETURN_IF_ERROR(read_stored(checkpoint, weight, part, first, std::span(exact)));
+  graph::WeightPart all{.tensor = part.row_scales, .size = part.tensor_rows()};
+  graph::Weight vector;
+  vector.is_vector = true;
+  RETURN_IF_ERROR(read_stored(checkpoint, vector, all, 0, std::span(scales)));
+  const int64_t width = weight.is_vector ? 1 : part.width(weight.k);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t row = part.tensor_row((first + static_cast<int64_t>(i)) / width);
+    store(exact[i] * scales[static_cast<size_t>(row)], out[i]);
+  }
+  return ok();
+}
+
+// Elements of one part as the weight requires them: unit_rows, added, scaled, sinusoids.
 template <class T>
 Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
                  const graph::WeightPart& part, int64_t first, std::span<T> out) {
@@ -157,6 +175,7 @@ Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
     make_sinusoids(part, weight.k, first, out);
     return ok();
   }
+  if (!part.row_scales.empty()) return read_scaled(checkpoint, weight, part, first, out);
   if (part.added != 0) {
     std::vector<float> exact(out.size());
     RETURN_IF_ERROR(read_stored(checkpoint, weight, part, first, std::span(exact)));

@@ -204,6 +204,9 @@ Status AdapterPool::check(const StepMessageView& step) const {
   for (const StepRow& row : step.rows)
     if (row.adapter >= 0 && !held[static_cast<size_t>(row.adapter)].is_whole)
       return invalid_argument("adapter {} of slot {} is not loaded", row.adapter, row.slot);
+  for (const EncoderInput& input : step.encoder_inputs)
+    if (input.adapter >= 0 && !held[static_cast<size_t>(input.adapter)].is_whole)
+      return invalid_argument("adapter {} of an encoder input is not loaded", input.adapter);
   return ok();
 }
 
@@ -221,7 +224,9 @@ void AdapterPool::stage(const StepMessageView& step, int32_t index) {
     matrices = matrices.subspan(own.size());
     from += static_cast<size_t>(one.num_weights);
     area.needs_loads |=
-        std::ranges::find(step.rows, one.adapter, &StepRow::adapter) != step.rows.end();
+        std::ranges::find(step.rows, one.adapter, &StepRow::adapter) != step.rows.end() ||
+        std::ranges::find(step.encoder_inputs, one.adapter, &EncoderInput::adapter) !=
+            step.encoder_inputs.end();
   }
 }
 

@@ -64,6 +64,8 @@ class AdapterPool {
   // load() of earlier steps (with needs_loads(): also of this step).
   Status run(int32_t area, Stream& stream) const;
 
+  int32_t num_modules() const { return static_cast<int32_t>(modules_.size()); }
+
   // Sets the adapter tables and weights that kernels read.
   void add_to(kernels::BatchView& step) const;
 

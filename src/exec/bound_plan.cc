@@ -90,9 +90,12 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .block_table = step.block_tables,
           .logit_tokens = step.logit_tokens,
           .embeddings = step.embeddings,
+          .features = step.features,
+          .components = step.components,
           .num_rows = step.num_rows,
           .max_blocks = step.max_blocks,
           .num_embeddings = step.embeddings ? step.num_embeddings : 0,
+          .num_features = step.num_features,
           .after = step.after,
           .cells = step.cells,
           .cross_lengths = step.cross_lengths,
@@ -183,7 +186,11 @@ class BoundPlan::Binder {
   kernels::AnglesView angles(int32_t id) const {
     const float* data = memory_.rope_table;
     for (int32_t i = 0; i < id; ++i) data += rope_table_floats(rope(i), limits_);
-    return {data, static_cast<int64_t>(2 * rope(id).inverse_frequencies.size())};
+    const int32_t* components = memory_.rope_components;
+    for (int32_t i = 0; i < id; ++i) components += rope(i).components.size();
+    const bool has_components = !rope(id).components.empty();
+    return {data, static_cast<int64_t>(2 * rope(id).inverse_frequencies.size()), has_components,
+            has_components ? components : nullptr};
   }
   template <class Op>
   kernels::CacheView cache(int32_t layer, const Op&) const {
@@ -207,13 +214,26 @@ class BoundPlan::Binder {
         ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, call.kernel));
         auto& bound = add(op, *kernel, extent, index, calls);
         if constexpr (requires { ids.cache; })
-          if constexpr (!io::kIsCross<std::remove_cvref_t<decltype(ids)>>)
-            bound.cache_group = memory_.kv_cache->group_of(ids.cache);
+          bound.cache_group = io::kIsCross<std::remove_cvref_t<decltype(ids)>>
+                                  ? ids.cache.index
+                                  : memory_.kv_cache->group_of(ids.cache);
+        if constexpr (std::is_same_v<decltype(op), kernels::CrossAttention>)
+          if (!out_.scores_) RETURN_IF_ERROR(bind_scores(op, extent));
       }
       return ok();
     };
     const Status status = std::visit(add_op, call.op);
     return status.ok() ? status : annotate(status, fmt::format("call {}", index));
+  }
+
+  // The kernel of scores is that for the longest encoder output.
+  Status bind_scores(const kernels::CrossAttention& call, io::RowCount extent) {
+    kernels::CrossScores op{.q = call.q, .heads = call.heads, .cache = call.cache};
+    op.scale = call.scale;
+    op.out = {nullptr, DType::kF32, 0, limits_.max_encoder_length, limits_.max_encoder_length};
+    ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, ""));
+    out_.scores_ = kernel->run;
+    return ok();
   }
 
   template <class K>
@@ -315,6 +335,7 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
   if (memory.fused) RETURN_IF_ERROR(binder.bind_few());
   out.slot_tokens_ = memory.slot_tokens;
   out.adapters_ = memory.adapters;
+  out.first_adapter_module_ = memory.first_adapter_module;
   out.exchange_ = memory.exchange;
   if (plan.logits != io::kNone) out.logits_ = binder.value(plan.logits);
   for (const io::ValueId id : plan.hidden) out.hidden_.push_back(binder.value(id));
@@ -322,7 +343,7 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
 }
 
 Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
-                      const ProductObserver& observer) const {
+                      const ProductObserver& observer, const StepData* windows) const {
   const kernels::BatchView arrays = view_of(step, slot_tokens_);
   const auto few = static_cast<size_t>(std::max(step.num_tokens, step.num_logits)) - 1;
   const bool is_few = !observer && few < few_.size() && few_[few];
@@ -340,21 +361,30 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     if constexpr (requires { op.step; }) op.step = arrays;
     if constexpr (requires { op.first_module; }) {
       adapters_->add_to(op.step);
+      op.step.adapter_matrices += first_adapter_module_;
       op.step.adapters =
           bound.extent == io::RowCount::kTokens ? step.adapters : step.logit_adapters;
     }
     if constexpr (std::is_same_v<decltype(op), kernels::StoreKv>) {
       op.step.block_table = step.cross_table;
       op.step.max_blocks = step.max_cross_blocks;
-    } else if constexpr (requires { op.cache; }) {
+    } else if constexpr (requires { op.cache; } &&
+                         !std::is_same_v<decltype(op), kernels::CrossAttention>) {
       op.step.block_table = step.block_table(bound.cache_group);
     }
+    if constexpr (requires { op.in_windows; })
+      if (op.in_windows) {
+        op.step = view_of(*windows, slot_tokens_);
+        op.step.block_table = windows->block_table(bound.cache_group);
+      }
     if constexpr (kIsObserved<decltype(op)>)
       if (observer) {
         RETURN_IF_ERROR(stream.synchronize());
         goes_on = show(observer, products_[bound.index], op);
         if (!goes_on) return ok();
       }
+    if constexpr (std::is_same_v<decltype(op), kernels::CrossAttention>)
+      RETURN_IF_ERROR(run_scores(op, bound.cache_group, step, stream));
     const Time start = profile ? now() : Time();
     if constexpr (kernels::kIsExchange<decltype(op)>) {
       RETURN_IF_ERROR(exchange_->run(op, stream));
@@ -373,6 +403,24 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       const size_t index = std::visit([](const auto& bound) { return bound.index; }, calls[i]);
       return annotate(status, fmt::format("call {}", index));
     }
+  return ok();
+}
+
+// The scores that rows ask for of the layer's heads.
+Status BoundPlan::run_scores(const kernels::CrossAttention& call, int32_t layer,
+                             const StepData& step, Stream& stream) const {
+  for (const ScoreCall& score : step.scores) {
+    if (score.layer != layer) continue;
+    kernels::CrossScores op{.q = call.q, .heads = call.heads, .head = score.head};
+    op.cache = call.cache;
+    op.scale = call.scale;
+    op.q.data = call.q.row<float>(score.first_token);
+    op.q.rows = score.num_tokens;
+    op.out = View::matrix(score.out, DType::kF32, score.num_tokens, score.num_positions);
+    op.step = call.step;
+    op.step.row_of_token += score.first_token;
+    RETURN_IF_ERROR(scores_(op, stream));
+  }
   return ok();
 }
 

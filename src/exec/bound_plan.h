@@ -28,10 +28,12 @@ struct DeviceMemory {
   const KvCache* kv_cache = nullptr;
   const KvCache* cross_cache = nullptr;  // null: no call of cross attention
   const float* rope_table = nullptr;
+  const int32_t* rope_components = nullptr;  // of all tables that have them, end to end
   const int32_t* slot_tokens = nullptr;
   const AdapterPool* adapters = nullptr;
-  std::byte* fused = nullptr;    // null: no call is a FusedLinear
-  Exchange* exchange = nullptr;  // null: no call is an exchange op
+  int32_t first_adapter_module = 0;  // of the plan's among the pool's
+  std::byte* fused = nullptr;        // null: no call is a FusedLinear
+  Exchange* exchange = nullptr;      // null: no call is an exchange op
 };
 
 class BoundPlan {
@@ -45,8 +47,9 @@ class BoundPlan {
   // Issues all calls of a step whose arrays are in device memory; errors name the call. Profile:
   // waits for each call and adds its time. Observer: waits before each observed call. Steps of few
   // rows run fused calls (fused_calls.h) unless observed.
+  // `windows`: the step's tokens in other rows, for attention in windows.
   Status run(const StepData& step, Stream& stream, Profile* profile,
-             const ProductObserver& observer = {}) const;
+             const ProductObserver& observer = {}, const StepData* windows = nullptr) const;
 
   // f32 [num_rows, vocab], valid after run() until the next. Only of the last stage.
   View logits(int64_t num_rows) const;
@@ -62,7 +65,7 @@ class BoundPlan {
     Status (*run)(const Op&, Stream&) = nullptr;  // null: an exchange op
     Op op;                                        // without rows and the step's arrays
     io::RowCount extent = io::RowCount::kTokens;
-    int32_t cache_group = 0;  // of an op with a cache
+    int32_t cache_group = 0;  // of an op with a cache; of cross attention its layer
     int32_t profile_entry = 0;
     size_t index = 0;  // call index in the plan
   };
@@ -75,12 +78,17 @@ class BoundPlan {
   using Calls = std::vector<AnyOf<kernels::PlanOpIn<kernels::Views>>::type>;
   class Binder;
 
+  Status run_scores(const kernels::CrossAttention& call, int32_t layer, const StepData& step,
+                    Stream& stream) const;
+
   Calls calls_;
+  Status (*scores_)(const kernels::CrossScores&, Stream&) = nullptr;  // null: no cross attention
   std::vector<std::string> products_;  // weight name of each observable call
   // Fused call lists: entry i for steps with max(tokens, logits) = i + 1. Null: calls_.
   std::vector<std::shared_ptr<const Calls>> few_;
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
+  int32_t first_adapter_module_ = 0;
   Exchange* exchange_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;
   View logits_;

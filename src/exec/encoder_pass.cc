@@ -5,67 +5,94 @@
 #include <cstring>
 #include <utility>
 
+#include "base/round_up.h"
 #include "exec/memory.h"
 
 namespace nereid::exec {
 namespace {
 
-// Limits of the encoder's steps: inputs are rows, each with all its positions.
-RunnerLimits encoder_limits(const RunnerLimits& decoder) {
-  RunnerLimits limits{.max_rows = decoder.max_rows,
-                      .max_tokens = decoder.max_encoder_tokens,
-                      .max_sequence_length = decoder.max_encoder_length,
-                      .block_tokens = decoder.block_tokens};
-  limits.num_blocks[0] = decoder.max_encoder_tokens / decoder.block_tokens + decoder.max_rows;
+bool makes_features(const io::Plan& plan) { return plan.model.pictures.patch_width > 0; }
+
+int32_t patches_per_feature(const io::Plan& plan) {
+  return plan.model.pictures.merge * plan.model.pictures.merge;
+}
+
+// Limits of the encoder's steps: rows are parts of inputs, each with all its positions.
+RunnerLimits encoder_limits(const io::Plan& plan, const RunnerLimits& decoder) {
+  RunnerLimits limits{
+      .max_rows = makes_features(plan) ? max_picture_parts(plan.model.pictures) : decoder.max_rows,
+      .max_tokens = decoder.max_encoder_tokens,
+      .max_sequence_length = decoder.max_encoder_length,
+      .block_tokens = decoder.block_tokens};
+  limits.num_blocks[0] = decoder.max_encoder_tokens / decoder.block_tokens + limits.max_rows;
   limits.depth = decoder.depth;
   limits.max_encoder_length = decoder.max_encoder_length;
   limits.max_encoder_tokens = decoder.max_encoder_tokens;
   limits.num_cross_blocks = decoder.num_cross_blocks;
+  if (makes_features(plan)) limits.max_logits = limits.max_tokens / patches_per_feature(plan) + 1;
+  limits.has_components = reads_components(plan);
+  limits.num_adapters = decoder.num_adapters;
   return limits;
 }
 
-std::vector<MemoryItem> memory_of(const io::Plan& plan, const RunnerLimits& own) {
-  size_t cache = 0;
-  for (const CacheGroup& group : cache_groups(plan, own))
-    cache += KvLayout::of(group, own).block * static_cast<size_t>(own.num_blocks[0]);
-  const size_t copies = static_cast<size_t>(own.depth) + 1;
-  return {{"encoder weights", plan.blob_bytes},
-          {"encoder activations", arena_bytes(plan, own, io::RowCount::kTokens) + cache},
-          {"encoder step data", copies * StepData::max_bytes(own, 1)}};
+// Bytes of a step's integers, of both its divisions into rows.
+size_t step_bytes(const io::Plan& plan, const RunnerLimits& own) {
+  const size_t bytes = StepData::max_bytes(own, cache_groups(plan, own).size());
+  return plan.model.pictures.window > 0 ? 2 * bytes : bytes;
 }
 
-int32_t embedding_width(const io::Plan& plan) {
-  for (const io::Call& call : plan.calls)
-    if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
-      return static_cast<int32_t>(plan.weights[static_cast<size_t>(embed->table)].k);
-  return 0;
+std::vector<MemoryItem> memory_of(const io::Plan& plan, const RunnerLimits& own) {
+  size_t bytes = rope_table_bytes(plan, own);
+  for (const CacheGroup& group : cache_groups(plan, own))
+    bytes += KvLayout::of(group, own).block * static_cast<size_t>(own.num_blocks[0]);
+  for (const io::RowCount extent : {io::RowCount::kTokens, io::RowCount::kSampled})
+    bytes += arena_bytes(plan, own, extent);
+  const size_t copies = static_cast<size_t>(own.depth) + 1;
+  return {{"encoder weights", plan.blob_bytes},
+          {"encoder activations", bytes},
+          {"encoder step data", copies * step_bytes(plan, own)}};
 }
 
 }  // namespace
 
 std::vector<MemoryItem> encoder_memory_table(const io::Plan& plan, const RunnerLimits& limits) {
-  return memory_of(plan, encoder_limits(limits));
+  return memory_of(plan, encoder_limits(plan, limits));
 }
 
 std::vector<MemoryItem> EncoderPass::memory() const { return memory_of(file_.plan(), limits_); }
 
-StatusOr<std::unique_ptr<EncoderPass>> EncoderPass::create(io::EngineFile file,
-                                                           const RunnerLimits& limits,
-                                                           Device& device,
-                                                           const kernels::Registry& registry,
-                                                           const KvCache& cross, Exchange& exchange,
-                                                           const io::Mapping& mapping) {
-  if (!file.plan().model.is_encoder || file.plan().mapping != mapping)
+EncoderPass::EncoderPass(io::EngineFile file, const RunnerLimits& limits,
+                         const EncoderResults& results)
+    : file_(std::move(file)),
+      limits_(encoder_limits(file_.plan(), limits)),
+      results_(results),
+      num_feature_blocks_(limits.num_feature_blocks),
+      patches_per_feature_(patches_per_feature(file_.plan())) {}
+
+StatusOr<std::unique_ptr<EncoderPass>> EncoderPass::create(
+    io::EngineFile file, const RunnerLimits& limits, Device& device,
+    const kernels::Registry& registry, const EncoderResults& results, Exchange& exchange,
+    const AdapterPool& adapters, const io::Mapping& mapping) {
+  const io::Plan& plan = file.plan();
+  if (!plan.model.is_encoder || plan.mapping != mapping)
     return invalid_argument("{}: the engine is no encoder of {}", file.path().string(),
                             io::text_of(mapping));
-  std::unique_ptr<EncoderPass> pass(new EncoderPass(std::move(file), encoder_limits(limits)));
+  if (makes_features(plan) && plan.model.hidden_size != results.width)
+    return invalid_argument("{}: features of {} numbers; embeddings have {}", file.path().string(),
+                            plan.model.hidden_size, results.width);
+  std::unique_ptr<EncoderPass> pass(new EncoderPass(std::move(file), limits, results));
   RETURN_IF_ERROR(pass->allocate(device));
   DeviceMemory memory;
   memory.weights = pass->weights_.bytes();
-  memory.arenas[static_cast<int>(io::RowCount::kTokens)] = pass->arena_.bytes();
+  for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = pass->arenas_[i].bytes();
   memory.kv_cache = &pass->cache_;
-  memory.cross_cache = &cross;
+  memory.cross_cache = results.cross;
+  memory.rope_table = pass->ropes_.angles();
+  memory.rope_components = pass->ropes_.components();
   memory.exchange = &exchange;
+  memory.adapters = &adapters;
+  memory.first_adapter_module =
+      adapters.num_modules() - static_cast<int32_t>(std::ssize(pass->file_.plan().modules));
   ASSIGN_OR_RETURN(pass->bound_, BoundPlan::bind(pass->file_.plan(), pass->limits_, device.info(),
                                                  registry, memory));
   return pass;
@@ -76,14 +103,35 @@ Status EncoderPass::allocate(Device& device) {
   const io::Plan& plan = file_.plan();
   width_ = embedding_width(plan);
   ASSIGN_OR_RETURN(weights_, device.upload(file_.blob().data(), file_.blob().size()));
-  ASSIGN_OR_RETURN(arena_, device.allocate(arena_bytes(plan, limits_, io::RowCount::kTokens)));
+  for (const io::RowCount extent : {io::RowCount::kTokens, io::RowCount::kSampled}) {
+    ASSIGN_OR_RETURN(arenas_[static_cast<int>(extent)],
+                     device.allocate(arena_bytes(plan, limits_, extent)));
+  }
   ASSIGN_OR_RETURN(cache_, KvCache::create(plan, limits_, device));
-  const size_t bytes = StepData::max_bytes(limits_, cache_.groups().size());
+  ASSIGN_OR_RETURN(ropes_, RopeTables::create(plan, limits_, device));
+  const size_t bytes = step_bytes(plan, limits_);
   ASSIGN_OR_RETURN(step_data_, device.allocate(bytes));
   staging_.resize(static_cast<size_t>(limits_.depth));
   for (Staging& staging : staging_) {
     ASSIGN_OR_RETURN(staging.step_data, device.allocate_host(bytes));
   }
+  return ok();
+}
+
+Status EncoderPass::check(const EncoderInput& input) const {
+  const int64_t most = limits_.max_sequence_length;
+  if (input.num_tokens < 1 || input.num_tokens > most)
+    return invalid_argument("{} tokens are not in [1, {}]", input.num_tokens, most);
+  if (input.num_parts < 1 || input.num_parts > limits_.max_rows ||
+      input.num_tokens % input.num_parts != 0)
+    return invalid_argument("{} tokens in {} equal parts, of 1 to {}", input.num_tokens,
+                            input.num_parts, limits_.max_rows);
+  if (!makes_features(file_.plan())) return ok();
+  const int32_t patches =
+      input.num_tokens / input.num_parts - file_.plan().model.pictures.class_tokens;
+  if (patches < 1 || patches % patches_per_feature_ != 0)
+    return invalid_argument("{} patches of a part are no blocks of {}", patches,
+                            patches_per_feature_);
   return ok();
 }
 
@@ -93,22 +141,30 @@ Status EncoderPass::stage(const StepMessageView& message, int32_t index) {
   if (message.encoder_inputs.empty()) return ok();
   std::vector<StepRow> rows;
   std::vector<int32_t> blocks;
-  for (const EncoderInput& input : message.encoder_inputs) {
-    const int64_t most = limits_.max_sequence_length;
-    if (input.num_tokens < 1 || input.num_tokens > most || std::ssize(rows) >= limits_.max_rows)
-      return invalid_argument("encoder input {} of {} tokens; {} inputs of 1 to {} are allowed",
-                              rows.size(), input.num_tokens, limits_.max_rows, most);
-    rows.push_back({.slot = static_cast<int32_t>(rows.size()),
-                    .num_tokens = input.num_tokens,
-                    .cross_length = input.num_tokens});
-    for (int64_t i = num_blocks_for(input.num_tokens, limits_.block_tokens); i > 0; --i)
-      blocks.push_back(static_cast<int32_t>(blocks.size()));
+  const int32_t given = message.encoder_components.empty() ? 0 : 1;
+  for (size_t i = 0; i < message.encoder_inputs.size(); ++i) {
+    const EncoderInput& input = message.encoder_inputs[i];
+    if (const Status status = check(input); !status.ok())
+      return annotate(status, fmt::format("encoder input {}", i));
+    if (std::ssize(rows) + input.num_parts > limits_.max_rows)
+      return invalid_argument("encoder inputs of more than {} parts", limits_.max_rows);
+    const int32_t size = input.num_tokens / input.num_parts;
+    for (int32_t part = 0; part < input.num_parts; ++part) {
+      rows.push_back({.slot = static_cast<int32_t>(rows.size()),
+                      .num_tokens = size,
+                      .adapter = input.adapter,
+                      .cross_length = limits_.num_cross_blocks > 0 ? size : 0,
+                      .num_components = given * size});
+      for (int64_t n = num_blocks_for(size, limits_.block_tokens); n > 0; --n)
+        blocks.push_back(static_cast<int32_t>(blocks.size()));
+    }
   }
   StepMessageView own;
   own.rows = rows;
   own.tokens = message.encoder_tokens;
   own.blocks = blocks;
-  own.cross_blocks = message.encoder_blocks;
+  own.components = message.encoder_components;
+  if (limits_.num_cross_blocks > 0) own.cross_blocks = message.encoder_blocks;
   const auto packed = StepData::pack(own, cache_.groups(), limits_, file_.plan().model.vocab_size,
                                      staging.step_data.bytes());
   if (!packed.ok()) return annotate(packed.status(), "encoder inputs");
@@ -118,6 +174,82 @@ Status EncoderPass::stage(const StepMessageView& message, int32_t index) {
                             message.encoder_embeddings.size(), packed->num_embeddings, numbers);
   RETURN_IF_ERROR(stage_embeddings(message.encoder_embeddings, staging));
   staging.step = *packed;
+  if (!makes_features(file_.plan())) return ok();
+  RETURN_IF_ERROR(stage_features(message, staging));
+  return file_.plan().model.pictures.window > 0 ? stage_windows(message, staging) : ok();
+}
+
+// Adds the same tokens with windows as rows, behind the arrays of the step.
+Status EncoderPass::stage_windows(const StepMessageView& message, Staging& staging) {
+  std::vector<StepRow> rows;
+  std::vector<int32_t> blocks;
+  std::span<const int32_t> windows = message.encoder_windows;
+  for (const EncoderInput& input : message.encoder_inputs) {
+    int64_t left = input.num_tokens;
+    if (input.num_windows < 1 || static_cast<size_t>(input.num_windows) > windows.size())
+      return invalid_argument("encoder inputs: {} windows, {} are left", input.num_windows,
+                              windows.size());
+    for (int32_t i = 0; i < input.num_windows; ++i) {
+      const int32_t size = windows[static_cast<size_t>(i)];
+      if (size < 1 || size > left)
+        return invalid_argument("encoder inputs: a window of {} tokens, {} are left", size, left);
+      left -= size;
+      rows.push_back({.slot = static_cast<int32_t>(rows.size()), .num_tokens = size});
+      for (int64_t n = num_blocks_for(size, limits_.block_tokens); n > 0; --n)
+        blocks.push_back(static_cast<int32_t>(blocks.size()));
+    }
+    if (left > 0) return invalid_argument("encoder inputs: {} tokens are in no window", left);
+    windows = windows.subspan(static_cast<size_t>(input.num_windows));
+  }
+  if (!windows.empty())
+    return invalid_argument("encoder inputs: {} windows belong to no input", windows.size());
+  StepMessageView own;
+  own.rows = rows;
+  own.tokens = message.encoder_tokens;
+  own.blocks = blocks;
+  StepData& step = staging.step;
+  auto packed = StepData::pack(own, cache_.groups(), limits_, file_.plan().model.vocab_size,
+                               staging.step_data.bytes() + step.bytes);
+  if (!packed.ok()) return annotate(packed.status(), "windows of encoder inputs");
+  staging.windows = *packed;
+  step.bytes += packed->bytes;
+  return ok();
+}
+
+// Adds the tokens whose rows become features (a block's last patch), and where these go.
+Status EncoderPass::stage_features(const StepMessageView& message, Staging& staging) {
+  StepData& step = staging.step;
+  auto* const tokens = reinterpret_cast<int32_t*>(staging.step_data.bytes() + step.bytes);
+  const int32_t skipped = file_.plan().model.pictures.class_tokens;
+  std::span<const int32_t> blocks = message.encoder_blocks;
+  staging.features.clear();
+  int32_t row = 0, count = 0;
+  for (const EncoderInput& input : message.encoder_inputs) {
+    const int32_t first = count;
+    for (int32_t part = 0; part < input.num_parts; ++part, ++row)
+      for (int32_t t = step.row_begin[row] + skipped + patches_per_feature_ - 1;
+           t < step.row_begin[row + 1]; t += patches_per_feature_)
+        tokens[count++] = t;
+    const auto num_blocks =
+        static_cast<size_t>(num_blocks_for(count - first, limits_.block_tokens));
+    if (num_blocks > blocks.size())
+      return invalid_argument("encoder inputs: {} feature blocks are left for {} features",
+                              blocks.size(), count - first);
+    for (int64_t from = first; from < count; from += limits_.block_tokens) {
+      const int32_t block = blocks.front();
+      if (block < 0 || block >= num_feature_blocks_)
+        return invalid_argument("encoder inputs: feature block {} is not in [0, {})", block,
+                                num_feature_blocks_);
+      staging.features.push_back({from, int64_t{block} * limits_.block_tokens,
+                                  std::min<int64_t>(count - from, limits_.block_tokens)});
+      blocks = blocks.subspan(1);
+    }
+  }
+  if (!blocks.empty())
+    return invalid_argument("encoder inputs: {} feature blocks belong to no input", blocks.size());
+  step.logit_tokens = tokens;
+  step.num_logits = count;
+  step.bytes += round_up(static_cast<size_t>(count) * sizeof(int32_t), StepData::kAlignment);
   return ok();
 }
 
@@ -148,8 +280,22 @@ Status EncoderPass::run(int32_t index, Stream& stream) {
                                 staging.embedding_bytes));
     step.embeddings = static_cast<const BF16*>(staging.embeddings.data());
   }
-  const Status status = bound_.run(step, stream, nullptr);
+  const StepData windows = staging.windows.at(block, step_data_.bytes());
+  Status status = bound_.run(step, stream, nullptr, {}, &windows);
+  if (status.ok() && step.num_logits > 0) status = store_features(staging, stream);
   return status.ok() ? status : annotate(status, "encoder");
+}
+
+Status EncoderPass::store_features(const Staging& staging, Stream& stream) const {
+  const View& features = bound_.hidden()[0];
+  const auto bytes = static_cast<size_t>(results_.width) * sizeof(BF16);
+  const size_t stride = static_cast<size_t>(features.stride) * sizeof(BF16);
+  const auto* const from = static_cast<const std::byte*>(features.data);
+  for (const FeatureRun& run : staging.features)
+    RETURN_IF_ERROR(stream.copy_rows(results_.features + static_cast<size_t>(run.to) * bytes, bytes,
+                                     from + static_cast<size_t>(run.from) * stride, stride, bytes,
+                                     static_cast<size_t>(run.count)));
+  return ok();
 }
 
 }  // namespace nereid::exec

@@ -24,8 +24,9 @@ constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr double kMaxCacheBytes = 1e18;  // keeps the sizes below in 64 bits
 constexpr int32_t kMaxBlocks = std::numeric_limits<int32_t>::max();
+constexpr int32_t kMaxFeatureRows = -(kernels::kFirstFeature / 2);
 
-Status check_range(std::string_view field, int64_t value, int64_t low, int64_t high) {
+Status check_limit(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return ok();
   return invalid_argument("limit {}: {} is not in [{}, {}]", field, value, low, high);
 }
@@ -41,37 +42,41 @@ std::string describe(const std::vector<MemoryItem>& table) {
 }  // namespace
 
 Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
-  RETURN_IF_ERROR(check_range("max_rows", limits.max_rows, 1, kMaxRows));
-  RETURN_IF_ERROR(check_range("max_tokens", limits.max_tokens, 1, kMaxTokens));
+  RETURN_IF_ERROR(check_limit("max_rows", limits.max_rows, 1, kMaxRows));
+  RETURN_IF_ERROR(check_limit("max_tokens", limits.max_tokens, 1, kMaxTokens));
   RETURN_IF_ERROR(
-      check_range("max_sequence_length", limits.max_sequence_length, 1, plan.model.max_positions));
-  RETURN_IF_ERROR(check_range("block_tokens", limits.block_tokens, 1, kMaxBlockTokens));
+      check_limit("max_sequence_length", limits.max_sequence_length, 1, plan.model.max_positions));
+  RETURN_IF_ERROR(check_limit("block_tokens", limits.block_tokens, 1, kMaxBlockTokens));
   if (limits.kv_type != DType::kBF16 && !kernels::has_kv_scales(limits.kv_type))
     return invalid_argument("limit kv_type: {} is not one of bf16, i8, f8e4m3",
                             name_of(limits.kv_type));
-  RETURN_IF_ERROR(check_range("window", limits.window, 0, kMaxWindow));
-  RETURN_IF_ERROR(check_range("sink", limits.sink, 0, kMaxWindow));
-  RETURN_IF_ERROR(check_range("max_logits", limits.max_logits, 0, kMaxTokens));
+  RETURN_IF_ERROR(check_limit("window", limits.window, 0, kMaxWindow));
+  RETURN_IF_ERROR(check_limit("sink", limits.sink, 0, kMaxWindow));
+  RETURN_IF_ERROR(check_limit("max_logits", limits.max_logits, 0, kMaxTokens));
   RETURN_IF_ERROR(
-      check_range("num_adapters", limits.num_adapters, 0, plan.modules.empty() ? 0 : kMaxAdapters));
+      check_limit("num_adapters", limits.num_adapters, 0, plan.modules.empty() ? 0 : kMaxAdapters));
   const int32_t least = limits.num_adapters > 0 ? 1 : 0;
   RETURN_IF_ERROR(
-      check_range("max_adapter_rank", limits.max_adapter_rank, least, kernels::kMaxAdapterRank));
+      check_limit("max_adapter_rank", limits.max_adapter_rank, least, kernels::kMaxAdapterRank));
   RETURN_IF_ERROR(
-      check_range("num_adapter_pages", limits.num_adapter_pages, least, kMaxAdapterPages));
-  RETURN_IF_ERROR(check_range("adapter_page_numbers", limits.adapter_page_numbers,
+      check_limit("num_adapter_pages", limits.num_adapter_pages, least, kMaxAdapterPages));
+  RETURN_IF_ERROR(check_limit("adapter_page_numbers", limits.adapter_page_numbers,
                               least * kAdapterAlignment, kMaxAdapterPageNumbers));
   if (limits.adapter_page_numbers % kAdapterAlignment != 0)
     return invalid_argument("limit adapter_page_numbers: {} is not a multiple of {}",
                             limits.adapter_page_numbers, kAdapterAlignment);
-  RETURN_IF_ERROR(check_range("depth", limits.depth, 1, kMaxDepth));
+  RETURN_IF_ERROR(check_limit("depth", limits.depth, 1, kMaxDepth));
   const bool has_encoder = plan.model.encoder_positions > 0;
-  RETURN_IF_ERROR(check_range("max_encoder_length", limits.max_encoder_length, has_encoder ? 1 : 0,
+  const bool needs_encoder = plan.model.num_cross_layers > 0;
+  RETURN_IF_ERROR(check_limit("max_encoder_length", limits.max_encoder_length, needs_encoder,
                               plan.model.encoder_positions));
-  RETURN_IF_ERROR(check_range("max_encoder_tokens", limits.max_encoder_tokens,
+  RETURN_IF_ERROR(check_limit("max_encoder_tokens", limits.max_encoder_tokens,
                               limits.max_encoder_length, has_encoder ? kMaxTokens : 0));
-  RETURN_IF_ERROR(
-      check_range("num_cross_blocks", limits.num_cross_blocks, 0, has_encoder ? kMaxBlocks : 0));
+  RETURN_IF_ERROR(check_limit("num_cross_blocks", limits.num_cross_blocks, 0,
+                              plan.model.num_cross_layers > 0 ? kMaxBlocks : 0));
+  const bool takes_pictures = plan.model.pictures.patch_width > 0;
+  RETURN_IF_ERROR(check_limit("num_feature_blocks", limits.num_feature_blocks, 0,
+                              takes_pictures ? kMaxFeatureRows / limits.block_tokens : 0));
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   if (groups.size() > kMaxCacheGroups)
     return unsupported(
@@ -81,8 +86,8 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
                  static_cast<double>(cross_block_bytes(plan, limits));
   for (size_t g = 0; g < groups.size(); ++g) {
     const int32_t device = limits.num_blocks[g], host = limits.num_host_blocks[g];
-    RETURN_IF_ERROR(check_range("num_blocks", device, 0, kMaxBlocks));
-    RETURN_IF_ERROR(check_range("num_host_blocks", host, 0, kMaxBlocks - device));
+    RETURN_IF_ERROR(check_limit("num_blocks", device, 0, kMaxBlocks));
+    RETURN_IF_ERROR(check_limit("num_host_blocks", host, 0, kMaxBlocks - device));
     cache += (static_cast<double>(device) + host) *
              static_cast<double>(KvLayout::of(groups[g], limits).block);
   }
@@ -136,6 +141,23 @@ CacheGroup cross_group(const io::Plan& plan) {
   return group;
 }
 
+bool reads_components(const io::Plan& plan) {
+  return std::ranges::any_of(plan.model.ropes,
+                             [](const io::RopeTable& rope) { return !rope.components.empty(); });
+}
+
+int32_t embedding_width(const io::Plan& plan) {
+  for (const io::Call& call : plan.calls)
+    if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
+      return static_cast<int32_t>(plan.weights[static_cast<size_t>(embed->table)].k);
+  return 0;
+}
+
+size_t feature_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
+  return static_cast<size_t>(limits.block_tokens) * static_cast<size_t>(embedding_width(plan)) *
+         sizeof(BF16);
+}
+
 size_t cross_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
   return KvLayout::of(cross_group(plan), limits).block;
 }
@@ -175,8 +197,12 @@ size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits) 
 
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits) {
   size_t floats = 0;
-  for (const io::RopeTable& rope : plan.model.ropes) floats += rope_table_floats(rope, limits);
-  return floats * sizeof(float);
+  size_t components = 0;
+  for (const io::RopeTable& rope : plan.model.ropes) {
+    floats += rope_table_floats(rope, limits);
+    components += rope.components.size();
+  }
+  return floats * sizeof(float) + components * sizeof(int32_t);
 }
 
 size_t SamplingBytes::total(int32_t depth) const {
@@ -217,7 +243,10 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
     }
   };
   add_cache("KV cache", limits.num_blocks);
-  if (plan.model.encoder_positions > 0)
+  if (limits.num_feature_blocks > 0)
+    table.push_back({"features of pictures", feature_block_bytes(plan, limits) *
+                                                 static_cast<size_t>(limits.num_feature_blocks)});
+  if (plan.model.num_cross_layers > 0)
     table.push_back(
         {"KV cache of cross attention",
          cross_block_bytes(plan, limits) * static_cast<size_t>(limits.num_cross_blocks)});

@@ -32,6 +32,13 @@ size_t cross_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
 // Blocks of the longest encoder input.
 int32_t cross_blocks_per_input(const RunnerLimits& limits);
 
+// Whether a rope table of the plan reads components of positions.
+bool reads_components(const io::Plan& plan);
+// Width of an external embedding; 0: a stage without embeddings.
+int32_t embedding_width(const io::Plan& plan);
+// Bytes of a block of an encoder's features, bf16.
+size_t feature_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
+
 // Upper bound of a sequence's blocks in a group: with a sliding window those of the window, the
 // sinks and one step of max_tokens.
 int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "exec/adapter_pool.h"
+#include "exec/attention_scores.h"
 #include "exec/bound_plan.h"
 #include "exec/encoder_pass.h"
 #include "exec/kv_cache.h"
@@ -86,12 +87,13 @@ class EngineRunner : public Runner {
               const kernels::KernelChoices& forced, const kernels::AlgorithmChoices* choices,
               std::optional<io::EngineFile> encoder) {
     device_ = &device;
-    if (encoder.has_value() != (plan().model.encoder_positions > 0))
+    const bool needs_encoder = plan().model.num_cross_layers > 0;
+    if (encoder ? plan().model.encoder_positions == 0 : needs_encoder)
       return invalid_argument("the model {} an encoder", encoder ? "does not have" : "needs");
     RETURN_IF_ERROR(exchange_.check(plan().mapping));
     if (!plan().mapping.is_single())
       rank_name_ = fmt::format("rank {} on {}", plan().mapping.rank, device.info().id());
-    embedding_width_ = embedding_width();
+    embedding_width_ = exec::embedding_width(plan());
     RETURN_IF_ERROR(allocate(device));
     if (plan().mapping.draws()) {
       ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_,
@@ -102,11 +104,15 @@ class EngineRunner : public Runner {
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
     memory.kv_cache = &cache_;
     if (encoder) {
-      ASSIGN_OR_RETURN(encoder_, EncoderPass::create(*std::move(encoder), limits_, device, registry,
-                                                     cross_cache_, exchange_, plan().mapping));
+      const EncoderResults results{&cross_cache_, features_.bytes(), embedding_width_};
+      ASSIGN_OR_RETURN(encoder_,
+                       EncoderPass::create(*std::move(encoder), limits_, device, registry, results,
+                                           exchange_, adapters_, plan().mapping));
       memory.cross_cache = &cross_cache_;
+      scores_ = AttentionScores(device, scored_heads(), limits_.depth);
     }
-    memory.rope_table = static_cast<const float*>(rope_table_.data());
+    memory.rope_table = ropes_.angles();
+    memory.rope_components = ropes_.components();
     memory.slot_tokens = slot_tokens();
     memory.adapters = &adapters_;
     memory.fused = fused_.bytes();
@@ -149,6 +155,7 @@ class EngineRunner : public Runner {
     }
     RETURN_IF_ERROR(check_inputs(step, staging.step));
     if (encoder_) RETURN_IF_ERROR(encoder_->stage(step, index));
+    RETURN_IF_ERROR(scores_.stage(step, index));
     RETURN_IF_ERROR(adapters_.check(step));
     adapters_.stage(step, index);
     const Status embeddings = embeds() ? stage_embeddings(step.embeddings, staging) : ok();
@@ -210,7 +217,7 @@ class EngineRunner : public Runner {
     }
     ++num_steps_;
     if (!sampler_) return StepResult();
-    const StepResult results = sampler_->results(index);
+    const StepResult results = scores_.add_to(sampler_->results(index), index);
     RETURN_IF_ERROR(follow(results));
     return results;
   }
@@ -236,11 +243,13 @@ class EngineRunner : public Runner {
   }
   int32_t num_states() const override { return static_cast<int32_t>(plan().hidden.size()); }
   bool weighs_drafts() const override { return sampler_ && sampler_->weighs_drafts(); }
-  int32_t embedding_width() const override {
+  int32_t embedding_width() const override { return embedding_width_; }
+  ScoredHeads scored_heads() const override {
+    if (!encoder_ || !plan().mapping.is_single()) return {};
     for (const io::Call& call : plan().calls)
-      if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
-        return static_cast<int32_t>(plan().weights[static_cast<size_t>(embed->table)].k);
-    return 0;
+      if (const auto* cross = std::get_if<kernels::ids::CrossAttention>(&call.op))
+        return {plan().model.num_cross_layers, cross->heads.num};
+    return {};
   }
   std::vector<RankFigures> ranks() const override {
     if (plan().mapping.is_single()) return {};
@@ -283,7 +292,9 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(fused_, device.allocate(bytes));
     }
     ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
-    if (plan().model.encoder_positions > 0) {
+    ASSIGN_OR_RETURN(features_, device.allocate(feature_block_bytes(plan(), limits_) *
+                                                static_cast<size_t>(limits_.num_feature_blocks)));
+    if (plan().model.num_cross_layers > 0) {
       RunnerLimits cross = limits_;
       cross.num_blocks = limits_.num_cross_blocks;
       cross.num_host_blocks = 0;
@@ -293,13 +304,7 @@ class EngineRunner : public Runner {
     ASSIGN_OR_RETURN(adapters_,
                      AdapterPool::create(plan().modules, limits_, device, plan().module_parts,
                                          !plan().mapping.is_single()));
-    ASSIGN_OR_RETURN(rope_host_, device.allocate_host(rope_table_bytes(plan(), limits_)));
-    auto* angles = static_cast<float*>(rope_host_.data());
-    for (const io::RopeTable& rope : plan().model.ropes) {
-      fill_rope_table(rope, limits_.max_sequence_length, angles);
-      angles += rope_table_floats(rope, limits_);
-    }
-    ASSIGN_OR_RETURN(rope_table_, device.upload(rope_host_.data(), rope_host_.size()));
+    ASSIGN_OR_RETURN(ropes_, RopeTables::create(plan(), limits_, device));
     ASSIGN_OR_RETURN(slot_tokens_,
                      device.allocate(static_cast<size_t>(limits_.max_rows) * sizeof(int32_t)));
     ASSIGN_OR_RETURN(step_data_,
@@ -317,7 +322,8 @@ class EngineRunner : public Runner {
 
   Status check_inputs(const StepMessageView& message, const StepData& step) const {
     if (!encoder_ && (!message.encoder_inputs.empty() || !message.encoder_tokens.empty() ||
-                      !message.encoder_embeddings.empty() || !message.encoder_blocks.empty()))
+                      !message.encoder_embeddings.empty() || !message.encoder_blocks.empty() ||
+                      !message.encoder_components.empty() || !message.encoder_windows.empty()))
       return invalid_argument("encoder inputs of a model without encoder");
     if (exchange_.has_stages() &&
         std::ranges::find(message.tokens, kTokenOnDevice) != message.tokens.end())
@@ -499,9 +505,13 @@ class EngineRunner : public Runner {
           stream.copy(s.embeddings.data(), s.host_embeddings.data(), s.embedding_bytes));
       step.embeddings = static_cast<const BF16*>(s.embeddings.data());
     }
+    step.features = reinterpret_cast<const BF16*>(features_.bytes());
+    step.num_features = limits_.num_feature_blocks * limits_.block_tokens;
+    step.scores = scores_.calls(index);
     const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get(), observer_); };
     const bool records = recorded_ && !profile_ && !observer_;
     RETURN_IF_ERROR(records ? recorded_->run(step, stream, run) : run(stream));
+    RETURN_IF_ERROR(scores_.read(index, stream));
     const io::EngineFile* file = &file_;
     if (!file->is_lost() && encoder_) file = &encoder_->file();
     if (!file->is_lost()) return ok();
@@ -515,9 +525,12 @@ class EngineRunner : public Runner {
   const RunnerLimits limits_;
   Device* device_ = nullptr;
   int32_t embedding_width_ = 0;
-  Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
+  Buffer weights_, slot_tokens_, step_data_;
+  Buffer features_;  // of pictures, [num_feature_blocks * block_tokens, embedding_width_]
+  RopeTables ropes_;
   KvCache cache_, cross_cache_;           // cross_cache_: of cross attention
-  std::unique_ptr<EncoderPass> encoder_;  // null: no cross attention
+  std::unique_ptr<EncoderPass> encoder_;  // null: the model has none
+  AttentionScores scores_;
   AdapterPool adapters_;
   Buffer arenas_[io::kNumExtents], fused_;
   std::vector<Staging> staging_;          // [depth]
@@ -562,7 +575,7 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
     for (size_t g = 0; g < cache_groups(engine.plan(), limits).size(); ++g)
       if (limits.num_blocks[g] < 1)
         return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks[g]);
-    if (engine.plan().model.encoder_positions > 0 &&
+    if (engine.plan().model.num_cross_layers > 0 &&
         limits.num_cross_blocks < cross_blocks_per_input(limits))
       return invalid_argument("limit num_cross_blocks: {}; an input of {} positions needs {}",
                               limits.num_cross_blocks, limits.max_encoder_length,

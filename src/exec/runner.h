@@ -47,10 +47,13 @@ struct RunnerLimits {
   int32_t num_adapter_pages = 0;     // shared by all adapters
   int64_t adapter_page_numbers = 0;  // bf16 numbers per page, a multiple of kAdapterAlignment
   bool has_trees = false;            // rows may have draft trees, which some kernels do not support
-  // Encoder-decoder models; 0: no encoder.
+  // Models with an encoder; 0: none.
   int32_t max_encoder_length = 0;  // positions of an encoder's input
   int32_t max_encoder_tokens = 0;  // per step, at least max_encoder_length
   int32_t num_cross_blocks = 0;    // blocks of the keys and values of cross attention
+  // Models of pictures: blocks of block_tokens rows of their encoder's features.
+  int32_t num_feature_blocks = 0;
+  bool has_components = false;  // a rope table reads components of positions
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };
@@ -68,6 +71,11 @@ struct RankFigures {
   std::string device;           // "cpu" | "cuda:0"
   int64_t num_steps = 0;        // done
   double exchange_seconds = 0;  // see Exchange::seconds()
+};
+
+// Heads of cross attention whose scores rows may ask for, of each layer.
+struct ScoredHeads {
+  int32_t num_layers = 0, num_heads = 0;
 };
 
 // Accumulated time of one kind of call since profiling was switched on.
@@ -98,6 +106,8 @@ struct RowResult {
   std::span<const float> logits;           // [num_read, vocab]
   // [num_hidden, num_states, hidden_size]: input of the head, then inputs of selected layers.
   std::span<const BF16> hidden;
+  // [num_scored_heads, num_tokens, cross_length]: see kernels::CrossScores.
+  std::span<const float> scores;
 
   // The likeliest tokens at the position of drawn[i], in descending order.
   std::span<const kernels::TopToken> top_of(size_t i) const {
@@ -169,11 +179,14 @@ class Runner {
   virtual int32_t embedding_width()
       const = 0;  // width of an external embedding; see kTokenExternal
 
+  // Without layers: no scores, as of a model without cross attention, or on several ranks.
+  virtual ScoredHeads scored_heads() const { return {}; }
+
   // One per rank; none for a runner without other ranks.
   virtual std::vector<RankFigures> ranks() const { return {}; }
 
-  // Memory report, without external embeddings: their memory (max_tokens rows per step in flight,
-  // device and host) is allocated by the first step with some.
+  // Memory report, without external embeddings and attention scores: their memory (for each step in
+  // flight, device and host) is allocated by the first step with some.
   virtual std::vector<MemoryItem> memory() const { return {}; }
 
   // Default true: decode steps of a known shape are replayed as one recording where the device
@@ -208,8 +221,8 @@ class Runner {
 // allocates the memory of steps. `device` and `registry` must outlive the runner. `forced` applies
 // to kernels chosen here: sampling. `comms`: of the rank whose part of a model the engine is
 // (io::Plan::mapping); all ranks get the same messages. `choices`: of the device's product library,
-// in place of the engine's; read before the return. `encoder`: of a decoder with cross attention.
-// DataLoss/NotFound: the file;
+// in place of the engine's; read before the return. `encoder`: of a decoder with cross attention;
+// of one that takes pictures, which takes none without. DataLoss/NotFound: the file;
 // InvalidArgument: limits out of range (field, value, allowed), an engine for another device or
 // ISA, communicators of another rank; ResourceExhausted: memory.
 StatusOr<std::unique_ptr<Runner>> make_runner(

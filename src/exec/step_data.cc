@@ -9,10 +9,8 @@
 namespace nereid::exec {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 constexpr size_t padded(size_t num_ints) {
-  return round_up(num_ints * sizeof(int32_t), kAlignment);
+  return round_up(num_ints * sizeof(int32_t), StepData::kAlignment);
 }
 
 // A row of the message with its arrays.
@@ -22,6 +20,7 @@ struct RowParts {
   std::span<const int32_t> parents;  // draft tree
   std::span<const int32_t> blocks;   // [groups, blocks up to end()]
   std::span<const int32_t> cross;    // blocks of the encoder's output
+  std::span<const int32_t> components;
 };
 
 size_t num_cross_blocks(int32_t length, int32_t block_tokens) {
@@ -37,6 +36,7 @@ class RowReader {
         parents_(message.parents),
         blocks_(message.blocks),
         cross_(message.cross_blocks),
+        components_(message.components),
         num_groups_(num_groups),
         block_tokens_(block_tokens) {}
 
@@ -69,8 +69,19 @@ class RowReader {
     if (num_cross > cross_.size())
       return invalid_argument("{} cross blocks are left for {} positions", cross_.size(),
                               row.cross_length);
-    RowParts parts{row, tokens_.first(num_tokens), parents_.first(num_parents),
-                   blocks_.first(num_blocks), cross_.first(num_cross)};
+    const size_t num_components =
+        kernels::kPositionComponents *
+        static_cast<size_t>(std::clamp(row.num_components, 0, row.num_tokens));
+    if (num_components > components_.size())
+      return invalid_argument("{} components of positions are left for {} tokens",
+                              components_.size(), row.num_components);
+    RowParts parts{row,
+                   tokens_.first(num_tokens),
+                   parents_.first(num_parents),
+                   blocks_.first(num_blocks),
+                   cross_.first(num_cross),
+                   components_.first(num_components)};
+    components_ = components_.subspan(num_components);
     cross_ = cross_.subspan(num_cross);
     tokens_ = tokens_.subspan(num_tokens);
     parents_ = parents_.subspan(num_parents);
@@ -82,6 +93,8 @@ class RowReader {
   Status finish() const {
     if (!parents_.empty()) return invalid_argument("{} parents belong to no row", parents_.size());
     if (!cross_.empty()) return invalid_argument("{} cross blocks belong to no row", cross_.size());
+    if (!components_.empty())
+      return invalid_argument("{} components belong to no row", components_.size());
     if (tokens_.empty() && blocks_.empty()) return ok();
     return invalid_argument("{} tokens and {} blocks belong to no row", tokens_.size(),
                             blocks_.size());
@@ -89,7 +102,7 @@ class RowReader {
 
  private:
   std::span<const StepRow> rows_;
-  std::span<const int32_t> tokens_, parents_, blocks_, cross_;
+  std::span<const int32_t> tokens_, parents_, blocks_, cross_, components_;
   const size_t num_groups_;
   const int32_t block_tokens_;
 };
@@ -126,6 +139,38 @@ Status check_tree(const RowParts& parts, const RunnerLimits& limits) {
   return ok();
 }
 
+Status check_components(const RowParts& parts, const RunnerLimits& limits) {
+  const StepRow& row = parts.row;
+  if (!limits.has_components && (row.num_components != 0 || row.component_offset != 0))
+    return invalid_argument("num_components {} and component_offset {} of a model without",
+                            row.num_components, row.component_offset);
+  if (row.num_components < 0 || row.num_components > row.num_tokens)
+    return invalid_argument("num_components {} is not in [0, {}]", row.num_components,
+                            row.num_tokens);
+  const int64_t first = int64_t{row.start} + row.num_components;  // without given components
+  const int64_t most = limits.max_sequence_length - row.end();
+  if (row.num_components < row.num_tokens &&
+      (row.component_offset > most || first + row.component_offset < 0))
+    return invalid_argument("component_offset {} is not in [-{}, {}]", row.component_offset, first,
+                            most);
+  for (const int32_t component : parts.components)
+    if (component < 0 || component >= limits.max_sequence_length)
+      return invalid_argument("component {} of a position is not in [0, {})", component,
+                              limits.max_sequence_length);
+  return ok();
+}
+
+Status check_features(const StepMessageView& message, const RunnerLimits& limits) {
+  const auto count = std::ranges::count(message.tokens, kTokenFeature);
+  if (count != std::ssize(message.feature_rows))
+    return invalid_argument("{} feature rows of {} tokens", message.feature_rows.size(), count);
+  const int64_t end = int64_t{limits.num_feature_blocks} * limits.block_tokens;
+  for (const int32_t row : message.feature_rows)
+    if (row < 0 || row >= end)
+      return invalid_argument("feature row {} is not in [0, {})", row, end);
+  return ok();
+}
+
 Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
                  const RunnerLimits& limits, int32_t vocab_size) {
   const StepRow& row = parts.row;
@@ -137,7 +182,7 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     const bool is_draft = i + row.num_drafts >= parts.tokens.size();
     const bool on_device =
         token == kTokenOnDevice && i + 1 == parts.tokens.size() && row.num_drafts == 0;
-    const bool is_given = token == kTokenExternal && !is_draft;
+    const bool is_given = (token == kTokenExternal || token == kTokenFeature) && !is_draft;
     if (!on_device && !is_given && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
@@ -151,6 +196,7 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
   if (row.num_drafts > 0 && row.samples == 0)
     return invalid_argument("{} drafts of a row that does not sample", row.num_drafts);
   RETURN_IF_ERROR(check_tree(parts, limits));
+  RETURN_IF_ERROR(check_components(parts, limits));
   if (row.adapter < -1 || row.adapter >= limits.num_adapters)
     return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
@@ -184,6 +230,7 @@ struct Arrays {
   int32_t* logit_adapters = nullptr;
   int32_t* after = nullptr;
   int32_t* cells = nullptr;
+  int32_t* components = nullptr;
   int32_t* cross_lengths = nullptr;
   int32_t* cross_table = nullptr;
 };
@@ -208,6 +255,7 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
     longest_cross = std::max(longest_cross, rows[i].cross_length);
   }
   RETURN_IF_ERROR(reader.finish());
+  RETURN_IF_ERROR(check_features(message, limits));
   const size_t num_tokens = message.tokens.size();
   if (num_tokens > static_cast<size_t>(limits.max_tokens))
     return invalid_argument("a step of {} tokens; at most {} are allowed", num_tokens,
@@ -220,15 +268,15 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
   step.num_tokens = static_cast<int32_t>(num_tokens);
   step.max_blocks =
       table_width((step.max_length - 1) / limits.block_tokens + 1, blocks_per_sequence(limits));
-  if (limits.max_encoder_length > 0)
+  if (limits.num_cross_blocks > 0)
     step.max_cross_blocks = table_width((longest_cross - 1) / limits.block_tokens + 1,
                                         (limits.max_encoder_length - 1) / limits.block_tokens + 1);
   return step;
 }
 
 // Lays out the arrays in `block`, one behind the other; sets step.bytes.
-Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* block,
-               StepData& step) {
+Arrays lay_out(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits,
+               std::byte* block, StepData& step) {
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);
     step.bytes += padded(num_ints);
@@ -248,6 +296,7 @@ Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* blo
     a.after = take(num_tokens);
     a.cells = take(num_tokens);
   }
+  if (limits.has_components) a.components = take(kernels::kPositionComponents * num_tokens);
   if (step.max_cross_blocks > 0) {
     a.cross_lengths = take(num_rows);
     a.cross_table = take(num_rows * static_cast<size_t>(step.max_cross_blocks));
@@ -255,9 +304,16 @@ Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* blo
   return a;
 }
 
+// Arrays of a message as far as they are read.
+struct Cursor {
+  const int32_t* parents;
+  const int32_t* feature_rows;
+  const int32_t* components;
+};
+
 // Fills the arrays of row `r`, from its first token and logit on.
 void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32_t logit,
-                 const int32_t*& parents, const Arrays& a, StepData& step) {
+                 Cursor& next, const Arrays& a, StepData& step) {
   const StepRow& row = message.rows[r];
   if (a.adapters) {
     std::fill_n(a.adapters + token, row.num_tokens, row.adapter);
@@ -267,6 +323,7 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
     const int32_t id = message.tokens[token];
     a.tokens[token] = id == kTokenOnDevice   ? -1 - row.slot
                       : id == kTokenExternal ? kernels::kFirstEmbedding + step.num_embeddings++
+                      : id == kTokenFeature  ? kernels::kFirstFeature + *next.feature_rows++
                                              : id;
     a.positions[token] = row.start + i;
     a.row_of_token[token] = r;
@@ -274,22 +331,29 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
   }
   for (int32_t i = 0; row.has_tree && i < row.num_drafts; ++i) {
     const int32_t draft = token - row.num_drafts + i;
-    a.after[draft] = i - *parents++;
+    a.after[draft] = i - *next.parents++;
     a.positions[draft] = a.positions[draft - a.after[draft]] + 1;
   }
   for (int32_t i = row.num_logits; i > 0; --i) a.logit_tokens[logit++] = token - i;
+  if (!a.components) return;
+  constexpr int32_t kCount = kernels::kPositionComponents;
+  int32_t* to = a.components + int64_t{token - row.num_tokens} * kCount;
+  to = std::copy_n(next.components, row.num_components * kCount, to);
+  next.components += row.num_components * kCount;
+  for (int32_t t = token - row.num_tokens + row.num_components; t < token; ++t)
+    to = std::fill_n(to, kCount, a.positions[t] + row.component_offset);
 }
 
 void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits,
           const Arrays& a, StepData& step) {
   int32_t token = 0, logit = 0;
-  const int32_t* parents = message.parents.data();
+  Cursor next{message.parents.data(), message.feature_rows.data(), message.components.data()};
   const int32_t* blocks = message.blocks.data();
   const int32_t* cross = message.cross_blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = message.rows[r];
     a.row_begin[r] = token;
-    fill_tokens(message, r, token, logit, parents, a, step);
+    fill_tokens(message, r, token, logit, next, a, step);
     token += row.num_tokens;
     logit += row.num_logits;
     const auto num_blocks = static_cast<int32_t>(num_blocks_for(row.end(), limits.block_tokens));
@@ -317,18 +381,22 @@ void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits&
 size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
   const size_t logits = limits.num_logits_rows();
-  const size_t cross_blocks = num_cross_blocks(limits.max_encoder_length, limits.block_tokens);
+  const size_t cross_blocks = limits.num_cross_blocks > 0
+                                  ? num_cross_blocks(limits.max_encoder_length, limits.block_tokens)
+                                  : 0;
   const size_t cross = cross_blocks > 0 ? padded(rows) + padded(rows * cross_blocks) : 0;
+  const size_t components =
+      limits.has_components ? padded(kernels::kPositionComponents * tokens) : 0;
   const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
   return (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
-         adapters + padded(num_groups * rows * blocks_per_sequence(limits)) + cross;
+         adapters + components + padded(num_groups * rows * blocks_per_sequence(limits)) + cross;
 }
 
 StatusOr<StepData> StepData::pack(const StepMessageView& message,
                                   std::span<const CacheGroup> groups, const RunnerLimits& limits,
                                   int32_t vocab_size, std::byte* block) {
   ASSIGN_OR_RETURN(StepData step, check_message(message, groups, limits, vocab_size));
-  const Arrays arrays = lay_out(message, groups.size(), block, step);
+  const Arrays arrays = lay_out(message, groups.size(), limits, block, step);
   fill(message, groups.size(), limits, arrays, step);
   step.tokens = arrays.tokens;
   step.positions = arrays.positions;
@@ -340,6 +408,7 @@ StatusOr<StepData> StepData::pack(const StepMessageView& message,
   step.logit_adapters = arrays.logit_adapters;
   step.after = arrays.after;
   step.cells = arrays.cells;
+  step.components = arrays.components;
   step.cross_lengths = arrays.cross_lengths;
   step.cross_table = arrays.cross_table;
   return step;
@@ -350,7 +419,7 @@ StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   for (const int32_t** array :
        {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
         &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells,
-        &moved.cross_lengths, &moved.cross_table}) {
+        &moved.components, &moved.cross_lengths, &moved.cross_table}) {
     if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);

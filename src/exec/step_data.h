@@ -11,9 +11,18 @@
 
 namespace nereid::exec {
 
+// A call of kernels::CrossScores, beside the cross attention of its layer.
+struct ScoreCall {
+  int32_t layer = 0, head = 0;
+  int32_t first_token = 0, num_tokens = 0, num_positions = 0;
+  float* out = nullptr;  // device, [num_tokens, num_positions]
+};
+
 // Counts of a step and pointers to its arrays. pack() fills them in host memory; at() maps them to
 // a copy of the block.
 struct StepData {
+  static constexpr size_t kAlignment = 64;  // of each array in the block, in bytes
+
   int32_t num_rows = 0;
   int32_t num_tokens = 0;
   int32_t num_logits = 0;
@@ -28,6 +37,7 @@ struct StepData {
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index of each row of logits
   const int32_t* after = nullptr;         // [num_tokens]; null: no draft tree
   const int32_t* cells = nullptr;         // [num_tokens]; null: no draft tree
+  const int32_t* components = nullptr;    // [num_tokens, kernels::kPositionComponents], or null
   // Adapter slots of tokens and of rows of logits, -1: none; null: no adapter in the step.
   const int32_t* adapters = nullptr;        // [num_tokens]
   const int32_t* logit_adapters = nullptr;  // [num_logits]
@@ -38,6 +48,9 @@ struct StepData {
   int32_t max_cross_blocks = 0;
   // Outside the block, set by the caller. Null: none.
   const BF16* embeddings = nullptr;
+  const BF16* features = nullptr;  // [num_features, width]: the feature pool
+  int32_t num_features = 0;
+  std::span<const ScoreCall> scores = {};
   size_t bytes = 0;  // used bytes of the block
 
   const int32_t* block_table(int32_t group) const {

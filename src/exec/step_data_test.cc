@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <vector>
 
 #include "exec/kv_cache.h"
@@ -67,6 +68,49 @@ TEST_F(StepDataTest, PacksRows) {
   EXPECT_THAT(ints(moved.block_tables, 9), ElementsAreArray(Ids{5, 6, 0, 5, 0, 0, 5, 6, 7}));
 }
 
+// Rows of the feature pool, and components of positions.
+TEST_F(StepDataTest, PicturesReadFeaturesAtPositionsWithComponents) {
+  RunnerLimits limits = kStepLimits;
+  limits.num_feature_blocks = 2;
+  limits.has_components = true;
+  std::vector<std::byte> block(StepData::max_bytes(limits, 1));
+  const auto pack_with = [&](const StepMessage& step) {
+    message_.clear();
+    encode(step, message_);
+    return StepData::pack(decode(message_).value(), kOneGroup, limits, kVocab, block.data());
+  };
+  const Ids first = {7, kTokenFeature, kTokenFeature};
+  StepMessage good = this->step({{2, 3, first, blocks_, 1}, {0, 8, one_, blocks_}});
+  good.feature_rows = {5, 2};
+  good.rows[0].num_components = 2;
+  good.components = {3, 3, 3, 4, 5, 6};
+  good.rows[0].component_offset = good.rows[1].component_offset = -1;
+  const auto step = pack_with(good);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_LE(step->bytes, block.size());
+  const int32_t f = kernels::kFirstFeature;
+  EXPECT_THAT(ints(step->tokens, 4), ElementsAreArray(Ids{7, f + 5, f + 2, -1}));
+  EXPECT_THAT(ints(step->components, 12),
+              ElementsAreArray(Ids{3, 3, 3, 4, 5, 6, 4, 4, 4, 7, 7, 7}));
+  const auto wrong = [&](const std::function<void(StepMessage&)>& edit) {
+    StepMessage bad = good;
+    edit(bad);
+    return pack_with(bad).status().ToString();
+  };
+  EXPECT_THAT(wrong([](StepMessage& m) { m.feature_rows[1] = 8; }),
+              HasSubstr("feature row 8 is not in [0, 8)"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.feature_rows.pop_back(); }),
+              HasSubstr("1 feature rows of 2 tokens"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.components[4] = 20; }),
+              HasSubstr("row 0: component 20 of a position"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.components.pop_back(); }), HasSubstr("are left"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.rows[1].component_offset = -9; }),
+              HasSubstr("row 1: component_offset -9"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.rows[0].num_components = -1; }),
+              HasSubstr("num_components -1"));
+  EXPECT_THAT(error(good), HasSubstr("of a model without"));
+}
+
 TEST_F(StepDataTest, NumbersTheEmbeddings) {
   const Ids first = {kTokenExternal, 8, kTokenExternal}, second = {4, kTokenExternal};
   const auto step =
@@ -81,7 +125,7 @@ TEST_F(StepDataTest, NumbersTheEmbeddings) {
 }
 
 TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
-  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-3};
+  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-4};
   const Ids bad_block = {1, 10}, minus = {-1};
   EXPECT_THAT(error(StepMessage()), HasSubstr("0 rows"));
   EXPECT_THAT(error({{3, 0, tokens_, blocks_}}), HasSubstr("row 0: slot 3 is not in [0, 3)"));
@@ -92,7 +136,7 @@ TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error({{0, 0, tokens_, blocks_}, {1, 0, bad_token, blocks_}}),
               HasSubstr("row 1: token 100"));
   EXPECT_THAT(error({{0, 0, early, blocks_}}), HasSubstr("token -1"));
-  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -3"));
+  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -4"));
   EXPECT_THAT(error({{0, 2, tokens_, bad_block}}), HasSubstr("block 10 is not in [0, 10)"));
   EXPECT_THAT(error({{0, 0, tokens_, minus}}), HasSubstr("block -1"));
   EXPECT_THAT(error({{0, 0, many, blocks_}}), HasSubstr("9 tokens; at most 8"));

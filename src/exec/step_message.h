@@ -36,6 +36,11 @@ struct StepRow {
   int32_t has_draft_logits = 0;  // 1: chain of drafts, each with its logits
   int32_t wants_likeliest = 0;   // 1: fills RowResult::likeliest
   int32_t cross_length = 0;      // positions of the encoder's output that it attends to
+  // Components of positions (RunnerLimits::has_components): those of the first num_components
+  // tokens are in `components`, those of the others are position + component_offset.
+  int32_t num_components = 0;
+  int32_t component_offset = 0;
+  int32_t num_scored_heads = 0;  // heads of cross attention whose scores are returned
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + position_offset; }
@@ -43,6 +48,7 @@ struct StepRow {
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // input id = the slot's last sampled token
 inline constexpr int32_t kTokenExternal = -2;  // input = the next of the step's embeddings
+inline constexpr int32_t kTokenFeature = -3;   // input = the next of the step's feature_rows
 inline constexpr int32_t kNoBlock = -1;
 inline constexpr int32_t kMaxTreeDrafts = 64;
 inline constexpr int32_t kNoParent = -1;
@@ -54,10 +60,19 @@ struct BlockCopy {
   int32_t group = 0;
 };
 
-// Input of the encoder, whole. Its keys and values for cross attention are stored before the rows
-// of the step run.
+// Input of the encoder, whole. Its result (keys and values for cross attention, or features) is
+// stored before the rows of the step run.
 struct EncoderInput {
   int32_t num_tokens = 0;
+  int32_t num_parts = 1;    // equal parts, each of which attends to itself alone
+  int32_t num_windows = 0;  // of its tokens in order, for attention in windows; 0: it has none
+  int32_t adapter = -1;     // adapter slot; -1: none
+};
+
+// A head of cross attention.
+struct ScoredHead {
+  int32_t layer = 0;  // of the decoder
+  int32_t head = 0;
 };
 
 // Sampling parameters of a slot from this step on.
@@ -104,7 +119,8 @@ struct LoraMatrixInfo {
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  // num_tokens per row: ids or kTokenExternal; the last one may be kTokenOnDevice. Drafts are ids.
+  // num_tokens per row: ids, kTokenExternal or kTokenFeature; the last one may be kTokenOnDevice.
+  // Drafts are ids.
   Array<int32_t> tokens;
   // num_drafts (<= kMaxTreeDrafts) per row with a tree: parents[i] < i is the draft before draft i,
   // kNoParent the row's last token that is no draft. Siblings differ. A draft is computed, and its
@@ -115,16 +131,24 @@ struct StepArrays {
   Array<float> draft_logits;
   // One row per kTokenExternal, as wide as the embedding table, in place of its row.
   Array<BF16> embeddings;
+  // One per kTokenFeature: row of the feature pool, block * block_tokens + row in the block.
+  Array<int32_t> feature_rows;
+  // num_components per row, kernels::kPositionComponents numbers each.
+  Array<int32_t> components;
   // Per row and cache group: the blocks of positions [0, end()). kNoBlock is allowed where no token
   // of the row attends (window, sink).
   Array<int32_t> blocks;
   // Per row: the cross attention's blocks of positions [0, cross_length).
   Array<int32_t> cross_blocks;
+  Array<ScoredHead> scored_heads;  // num_scored_heads per row
   Array<EncoderInput> encoder_inputs;
-  Array<int32_t> encoder_tokens;   // num_tokens per input: ids or kTokenExternal
-  Array<BF16> encoder_embeddings;  // one row per kTokenExternal
-  Array<int32_t> encoder_blocks;   // per input: cross attention's blocks of [0, num_tokens)
-  Array<BlockCopy> copies;         // run in order before the rows
+  Array<int32_t> encoder_tokens;      // num_tokens per input: ids or kTokenExternal
+  Array<BF16> encoder_embeddings;     // one row per kTokenExternal
+  Array<int32_t> encoder_components;  // as `components`, of each token; none: the encoder has none
+  Array<int32_t> encoder_windows;     // num_windows per input: tokens of each
+  // Per input: cross attention's blocks of [0, num_tokens), or feature blocks of its features.
+  Array<int32_t> encoder_blocks;
+  Array<BlockCopy> copies;  // run in order before the rows
   // Host-pool copies, run in order after all `copies` of this and earlier messages, beside all
   // other work; no message uses their device blocks before Runner::onboarded() has returned them.
   Array<BlockCopy> onboards;
@@ -140,14 +164,16 @@ struct StepArrays {
 
   // In message order.
   auto all() {
-    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, cross_blocks,
-                    encoder_inputs, encoder_tokens, encoder_embeddings, encoder_blocks, copies,
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components,
+                    blocks, cross_blocks, scored_heads, encoder_inputs, encoder_tokens,
+                    encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
                     onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
   }
   auto all() const {
-    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, cross_blocks,
-                    encoder_inputs, encoder_tokens, encoder_embeddings, encoder_blocks, copies,
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components,
+                    blocks, cross_blocks, scored_heads, encoder_inputs, encoder_tokens,
+                    encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
                     onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
   }

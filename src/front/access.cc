@@ -67,11 +67,23 @@ class AccessChecks {
                                .is_on_loopback = request.is_on_loopback && !is_forwarded(request)};
     if (const auto text = admin_refusal(access, admin_, admin); !text.empty())
       return keys_ && !caller ? unauthorized(target) : error_in_shape(target.errors, 403, text);
+    if (const std::string text = encoding_refusal(request, target); !text.empty())
+      return error_in_shape(target.errors, 415, text);
     if (caller) return take_permit(*caller, cost, request, target);
     return std::nullopt;
   }
 
  private:
+  // Error for a compressed body on a route that reads bodies as they are; "": none.
+  static std::string encoding_refusal(const Request& request, const Target& target) {
+    if (!target.has_handler || target.errors == ErrorShape::kKserve) return "";
+    const std::string* const encoding = find_header(request.headers, "Content-Encoding");
+    if (!encoding || encoding->empty() || *encoding == "identity") return "";
+    return fmt::format(
+        "Content-Encoding: '{}' is not supported on this route, only 'identity': send the body "
+        "without compression",
+        encoding->substr(0, 40));
+  }
   static Access access_of(const Target& target) {
     if (target.has_handler) return target.traits->access;
     // The methods of a path (OPTIONS, 405) are answered to its callers; for probes to everybody.

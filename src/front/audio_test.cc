@@ -53,7 +53,8 @@ class AudioTest : public ServerTest {
     return {.tokens = tokens.ids,
             .log_probs = std::vector<float>(tokens.ids.size() + 1, log_prob),
             .attention = {},
-            .attention_shape = {}};
+            .attention_shape = {},
+            .sum = 0};
   }
   // Answers of decoding in order, the last one again and again; German; no silence.
   void hears(std::vector<vocab::Tokens> answers) {
@@ -218,7 +219,8 @@ TEST_F(AudioTest, WordsComeOfTheAttention) {
     HeardTokens out{.tokens = {},
                     .log_probs = std::vector<float>(size - 1, -0.5f),
                     .attention = {},
-                    .attention_shape = {1, 2, static_cast<int64_t>(size), 1500}};
+                    .attention_shape = {1, 2, static_cast<int64_t>(size), 1500},
+                    .sum = 0};
     for (size_t head = 0; head < 2; ++head)
       for (size_t t = 0; t < size; ++t)
         for (size_t p = 0; p < 1500; ++p) {
@@ -239,6 +241,71 @@ TEST_F(AudioTest, WordsComeOfTheAttention) {
   EXPECT_EQ(words[0].at("word"), "Hello");
   EXPECT_EQ(words[1].at("word"), "there.");
   EXPECT_EQ(words[0].at("end"), words[1].at("start"));
+}
+
+TEST_F(AudioTest, WithoutAListTheUpperLayersAlign) {
+  const std::filesystem::path dir = ::testing::TempDir() + "/audio_test_tokenizer";
+  std::filesystem::remove(dir / "generation_config.json");
+  std::ofstream(dir / "config.json") << R"({"decoder_layers": 3, "decoder_attention_heads": 2})";
+  const FormValues values = {{"language", "en"},
+                             {"response_format", "verbose_json"},
+                             {"timestamp_granularities[]", "word"}};
+  send(sound(2.5), values);
+  EXPECT_EQ(ids_of(fake_.last_bytes, "alignment_heads"),
+            (std::vector<int32_t>{1, 0, 1, 1, 2, 0, 2, 1}));
+  std::filesystem::remove(dir / "config.json");
+}
+
+// The log-probability of the end of text is what the sum has beside the tokens.
+TEST_F(AudioTest, BeamsAtTemperatureZero) {
+  std::atomic<int> searches = 0;
+  {
+    std::lock_guard lock(fake_.mutex);
+    fake_.hear = [&searches](const FakeTriton::Inputs& inputs) {
+      const bool searched = inputs.contains("beam_width");
+      searches += searched;
+      if (searched) {
+        EXPECT_EQ(ids_of(inputs, "beam_width"), (std::vector<int32_t>{3}));
+        EXPECT_EQ(ids_of(inputs, "num_return_sequences"), (std::vector<int32_t>{1}));
+      }
+      HeardTokens out = heard(vocab::Tokens().at(0).say(" Hello.").at(2));
+      if (!searched) out.tokens.resize(1);
+      if (searched) {
+        out.log_probs.assign(out.tokens.size(), -0.1f);
+        out.sum = -0.1f * static_cast<float>(out.tokens.size()) - 0.8f;
+      }
+      return out;
+    };
+  }
+  const auto body =
+      send(sound(2), {{"language", "en"}, {"response_format", "verbose_json"}, {"num_beams", "3"}})
+          .json();
+  EXPECT_EQ(searches, 1);
+  ASSERT_TRUE(body.as_object().contains("segments")) << json::serialize(body);
+  const double mean = body.at("segments").at(0).at("avg_logprob").to_number<double>();
+  EXPECT_NEAR(mean, (-0.1 * 9 - 0.8) / 10, 1e-5);
+  const auto error = [&](const FormValues& values) {
+    const Reply reply = send(sound(1), values);
+    EXPECT_EQ(reply.status, 400);
+    return std::string(reply.json().at("message").as_string());
+  };
+  EXPECT_THAT(error({{"beam_size", "6"}}), HasSubstr("'beam_size': 6 is not in [1, 5]"));
+  EXPECT_THAT(error({{"beam_size", "2"}, {"temperature", "0.5"}}),
+              HasSubstr("'beam_size': 2 beams need temperature 0, not 0.5"));
+}
+
+TEST_F(AudioTest, TextIsRefusedWithTheRouteOfRecordings) {
+  for (const auto& [path, body] :
+       {std::pair<const char*, const char*>{"/v1/completions", R"({"prompt": "a"})"},
+        {"/v1/embeddings", R"({"input": "a"})"},
+        {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})"},
+        {"/v1/rerank", R"({"query": "a", "documents": ["b"]})"}}) {
+    const Reply reply = ask(port_, "POST", path, body);
+    EXPECT_EQ(reply.status, 400) << path;
+    EXPECT_THAT(reply.body, HasSubstr("takes recordings, not text: POST /v1/audio/transcriptions"))
+        << path;
+  }
+  EXPECT_EQ(ask(port_, "POST", "/tokenize", R"({"prompt": "a"})").status, 200);
 }
 
 TEST_F(AudioTest, ASoundOfAFewSamplesHasNoText) {
@@ -265,6 +332,10 @@ TEST_F(AudioTest, FaultsAreNamed) {
                          400),
               HasSubstr("must be multipart/form-data"));
   EXPECT_EQ(ask(port_, "GET", "/v1/audio/transcriptions").status, 405);
+  EXPECT_THAT(
+      message_of(ask(port_, "POST", "/v1/audio/transcriptions", "x", "Content-Encoding: gzip\r\n"),
+                 415),
+      HasSubstr("Content-Encoding: 'gzip' is not supported"));
   {
     std::lock_guard lock(fake_.mutex);
     fake_.hear = [](const FakeTriton::Inputs&) { return HeardTokens{.fails = true}; };

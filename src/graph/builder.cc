@@ -98,6 +98,7 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
                         .window = window,
                         .chunked = kind.chunked,
                         .bidirectional = kind.bidirectional,
+                        .in_windows = kind.in_windows,
                         .scale = scale,
                         .cap = kind.cap,
                         .alibi = kind.alibi,

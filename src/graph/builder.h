@@ -19,6 +19,7 @@ struct AttentionKind {
   float alibi = 0, alibi_scale = 1;
   WeightId sinks = kNone;
   bool bidirectional = false;
+  bool in_windows = false;
   WeightId bias = kNone;  // by distance from bias_first on
   int32_t bias_first = 0;
 };

@@ -53,6 +53,10 @@ struct WeightPart {
   float added = 0;         // constant added to each number
   int64_t col_step = 1;    // stride of the part's columns in the tensor's
   int64_t window = 0;      // a convolution's tensor [rows, channels, window], flattened; 0: none
+  // The tensor has other dimensions, with the same numbers in the same order: the kernel of a
+  // convolution whose stride is its size, or a row that is stored as a vector.
+  bool is_flat = false;
+  std::string row_scales = {};  // vector tensor: factor of each row (element); empty: none
   Sinusoids sinusoids = Sinusoids::kNone;  // the part is made, of rows from `first` on
   // A vector's elements by index in a tensor [total, total_cols]; empty: in order.
   std::vector<int32_t> elements = {};

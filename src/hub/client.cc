@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "base/blanks.h"
 #include "hub/model_name.h"
@@ -21,18 +20,6 @@ constexpr int64_t kMaxDroppedBody = int64_t{1} << 20;
 
 bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
-// The bundle of certificates where it is not where libcurl looks: bundles run on other systems
-// than that of their libraries.
-std::string certificates() {
-  for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"})
-    if (const char* value = std::getenv(name); value && *value) return value;
-  std::error_code error;
-  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"})
-    if (std::filesystem::exists(path, error)) return path;
-  return "";
 }
 
 // The first byte of "bytes 100-199/200"; nullopt for other text.

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 namespace nereid::hub {
@@ -43,8 +45,8 @@ StatusOr<Curl> open_curl() {
     dlclose(library);
   }
   return unavailable(
-      "models are downloaded by libcurl, which this machine lacks ({}); install it (Debian, "
-      "Ubuntu: apt-get install libcurl4), or give a folder with the model",
+      "downloads are made by libcurl, which this machine lacks ({}); install it (Debian, Ubuntu: "
+      "apt-get install libcurl4), or give the file or folder itself",
       tried);
 }
 
@@ -54,6 +56,16 @@ StatusOr<const Curl*> load_curl() {
   static const auto* const kCurl = new StatusOr<Curl>(open_curl());
   if (!kCurl->ok()) return kCurl->status();
   return &**kCurl;
+}
+
+std::string certificates() {
+  for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"})
+    if (const char* value = std::getenv(name); value && *value) return value;
+  std::error_code error;
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"})
+    if (std::filesystem::exists(path, error)) return path;
+  return "";
 }
 
 }  // namespace nereid::hub

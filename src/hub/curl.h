@@ -4,6 +4,8 @@
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
 
+#include <string>
+
 #include "base/status.h"
 
 namespace nereid::hub {
@@ -29,5 +31,9 @@ struct Curl {
 
 // Unavailable, with the loader's reason and the package that has it. Loaded once, never unloaded.
 StatusOr<const Curl*> load_curl();
+
+// The bundle of certificates where it is not where libcurl looks: bundles run on other systems
+// than that of their libraries. "": libcurl's own.
+std::string certificates();
 
 }  // namespace nereid::hub

@@ -35,7 +35,8 @@ class OpChecker {
   kernels::WeightView weight(WeightId id) const { return weights_[static_cast<size_t>(id)]; }
   kernels::AnglesView angles(int32_t id) const {
     const RopeTable& rope = model_.ropes[static_cast<size_t>(id)];
-    return {nullptr, static_cast<int64_t>(2 * rope.inverse_frequencies.size())};
+    return {nullptr, static_cast<int64_t>(2 * rope.inverse_frequencies.size()),
+            !rope.components.empty()};
   }
   template <class Op>
   kernels::CacheView cache(int32_t, const Op&) const {

@@ -41,7 +41,7 @@ class Unpickler {
   explicit Unpickler(std::span<const std::byte> bytes)
       : text_(reinterpret_cast<const char*>(bytes.data()), bytes.size()) {}
 
-  StatusOr<std::vector<PickledTensor>> run() && {
+  StatusOr<PickledFile> run() && {
     while (!stopped_) {
       if (values_.size() > kMaxValues || stack_.size() > kMaxValues || items_.size() > kMaxItems)
         return invalid_argument("pickle: more than {} values", kMaxValues);
@@ -52,12 +52,15 @@ class Unpickler {
       if (is_cut_) break;
     }
     if (is_cut_) return invalid_argument("pickle: ends within the opcode at byte {}", start_);
-    if (stack_.size() == 1 && top().kind == PickleKind::kDict) return tensors();
+    PickledFile out;
+    if (stack_.size() == 1 && top().kind == PickleKind::kDict) {
+      RETURN_IF_ERROR(read_dict("", top(), out));
+      return out;
+    }
     if (stack_.size() != 1 || top().kind != PickleKind::kTensor)
       return invalid_argument("pickle: is not one dictionary of tensors, nor one tensor");
-    std::vector<PickledTensor> one;
-    ASSIGN_OR_RETURN(one.emplace_back(), tensor("", top()));
-    return one;
+    ASSIGN_OR_RETURN(out.tensors.emplace_back(), tensor("", top()));
+    return out;
   }
 
  private:
@@ -231,7 +234,8 @@ class Unpickler {
   Status step_text(uint8_t op);
   Status step_group(uint8_t op);
 
-  StatusOr<std::vector<PickledTensor>> tensors() const;
+  // `group`: the key of an inner dictionary; "": the outermost one.
+  Status read_dict(std::string_view group, const PickleValue& dict, PickledFile& out) const;
   StatusOr<PickledTensor> tensor(std::string_view name, const PickleValue& value) const;
   bool sizes(const PickleValue* tuple, std::vector<int64_t>& out) const;
 
@@ -371,19 +375,30 @@ StatusOr<PickledTensor> Unpickler::tensor(std::string_view name, const PickleVal
   return out;
 }
 
-StatusOr<std::vector<PickledTensor>> Unpickler::tensors() const {
-  std::vector<PickledTensor> out;
-  for (const auto& [key, value] : dicts_[static_cast<size_t>(top().number)]) {
+Status Unpickler::read_dict(std::string_view group, const PickleValue& dict,
+                            PickledFile& out) const {
+  for (const auto& [key, id] : dicts_[static_cast<size_t>(dict.number)]) {
     if (values_[key].kind != PickleKind::kText)
       return invalid_argument("pickle: a key is not text");
-    ASSIGN_OR_RETURN(out.emplace_back(), tensor(values_[key].text, values_[value]));
+    const std::string_view name = values_[key].text;
+    const PickleValue& value = values_[id];
+    if (value.kind == PickleKind::kDict && group.empty() && !name.empty()) {
+      RETURN_IF_ERROR(read_dict(name, value, out));
+    } else if (value.kind == PickleKind::kNumber && !group.empty()) {
+      out.numbers.push_back({group, name, value.number});
+    } else {
+      ASSIGN_OR_RETURN(out.tensors.emplace_back(), tensor(name, value));
+      out.tensors.back().group = group;
+    }
+    if (out.tensors.size() + out.numbers.size() > kMaxValues)
+      return invalid_argument("pickle: more than {} values", kMaxValues);
   }
-  return out;
+  return ok();
 }
 
 }  // namespace
 
-StatusOr<std::vector<PickledTensor>> parse_pickled_tensors(std::span<const std::byte> pickle) {
+StatusOr<PickledFile> parse_pickled_file(std::span<const std::byte> pickle) {
   return Unpickler(pickle).run();
 }
 

@@ -76,6 +76,24 @@ struct Call {
 struct RopeTable {
   std::vector<float> inverse_frequencies;
   float attention_factor = 1;
+  // Component of the position by frequency (kernels::kPositionComponents); empty: the position.
+  std::vector<int32_t> components;
+};
+
+// Pictures that a model takes. An encoder's input are the patches of a picture, rows of pixel
+// values; its output a row of features for each block of merge x merge patches.
+struct PictureFacts {
+  int32_t patch_width = 0;      // numbers of a patch; 0: the model takes no pictures
+  int32_t merge = 1;            // side of a block, in patches
+  int32_t class_tokens = 0;     // rows in front of a picture's patches, which have no features
+  int32_t grid = 0;             // side of every picture, in patches; 0: pictures of any size
+  int32_t max_frames = 1;       // of a picture, or tiles
+  int32_t frame_positions = 1;  // positions from a frame to the next, of a text with components
+  int32_t window = 0;           // side of the windows of some layers, in patches; 0: none
+  bool in_raster = false;       // patches come row by row; else block by block
+  bool row_breaks = false;      // a text token stands behind each row of tokens
+  bool has_components = false;  // the encoder's positions are those of patches in the plane
+  bool operator==(const PictureFacts&) const = default;
 };
 
 // Model facts for the runtime.
@@ -96,12 +114,14 @@ struct ModelFacts {
   int32_t pad_id = kNone;        // kNone: none
   std::vector<int32_t> end_ids;  // eos ids of generation_config.json, then of config.json
   DType kv_dtype = DType::kBF16;
-  // Encoder-decoder models are two plans: a decoder and its encoder.
+  // Models with an encoder are two plans: a decoder and its encoder.
   int32_t num_cross_layers = 0;      // layers with cross attention; 0: no encoder
   int32_t decoder_start_id = kNone;  // first token of a decoder's prompt; kNone: none
+  int32_t forced_bos_id = kNone;     // second token of that prompt; kNone: none
   bool is_encoder = false;           // no logits: `hidden` is the output, a row for each token
   int32_t encoder_positions = 0;     // a decoder's: maximum length of its encoder's input
   bool reads_features = false;       // the encoder's input is numbers, not token ids
+  PictureFacts pictures;             // of both plans
 };
 
 // A KV cache of a layer.
@@ -199,7 +219,7 @@ struct Plan {
   std::vector<ModulePart> module_parts;
   ValueId logits = kNone;  // f32 [sampled, vocab_size]; kNone: not the last stage
   // bf16 [sampled, hidden_size] each: input of the head, then of selected layers; may be empty. An
-  // encoder has one of [tokens, hidden_size].
+  // encoder has one: of [tokens, hidden_size], or the features of pictures [sampled, hidden_size].
   std::vector<ValueId> hidden;
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by RowCount, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights

@@ -49,6 +49,12 @@ Status check_model(const ModelFacts& m) {
     NEREID_REQUIRE(size >= 1 && size <= 2048, "model.ropes: {} frequencies", size);
     for (const float f : rope.inverse_frequencies)
       NEREID_REQUIRE(std::isfinite(f) && f >= 0, "model.ropes: {} is not a frequency", f);
+    NEREID_REQUIRE(rope.components.empty() || rope.components.size() == size,
+                   "model.ropes: {} components of {} frequencies", rope.components.size(), size);
+    for (const int32_t component : rope.components)
+      NEREID_REQUIRE(component >= 0 && component < kernels::kPositionComponents,
+                     "model.ropes: component {} is not in [0, {})", component,
+                     kernels::kPositionComponents);
     NEREID_REQUIRE(std::isfinite(rope.attention_factor) && rope.attention_factor > 0,
                    "model.ropes: attention_factor {} is not positive", rope.attention_factor);
   }
@@ -63,10 +69,23 @@ Status check_model(const ModelFacts& m) {
   NEREID_REQUIRE(m.decoder_start_id >= kNone && m.decoder_start_id < m.vocab_size,
                  "model.decoder_start_id: {} is not in a vocabulary of {}", m.decoder_start_id,
                  m.vocab_size);
+  NEREID_REQUIRE(m.forced_bos_id >= kNone && m.forced_bos_id < m.vocab_size,
+                 "model.forced_bos_id: {} is not in a vocabulary of {}", m.forced_bos_id,
+                 m.vocab_size);
   NEREID_REQUIRE(m.encoder_positions >= 0 && m.encoder_positions <= 1 << 26 &&
-                     (m.encoder_positions > 0) == (m.num_cross_layers > 0 && !m.is_encoder),
+                     (m.encoder_positions > 0) ==
+                         ((m.num_cross_layers > 0 || m.pictures.patch_width > 0) && !m.is_encoder),
                  "model.encoder_positions: {} with {} layers of cross attention",
                  m.encoder_positions, m.num_cross_layers);
+  const PictureFacts& p = m.pictures;
+  NEREID_REQUIRE(p.patch_width >= 0 && p.patch_width <= 1 << 20 && p.merge >= 1 && p.merge <= 8 &&
+                     p.class_tokens >= 0 && p.class_tokens <= 64 && p.grid >= 0 && p.grid <= 4096 &&
+                     p.grid % p.merge == 0 && p.max_frames >= 1 && p.max_frames <= 1 << 10 &&
+                     p.window >= 0 && p.window <= 4096 && p.window % p.merge == 0 &&
+                     p.frame_positions >= 1 && p.frame_positions <= 1 << 10 &&
+                     (p.patch_width == 0 || m.num_cross_layers == 0),
+                 "model.pictures: patches of {}, blocks of {}, {} class tokens, a grid of {}",
+                 p.patch_width, p.merge, p.class_tokens, p.grid);
   NEREID_REQUIRE(m.kv_dtype == DType::kBF16 || kernels::has_kv_scales(m.kv_dtype),
                  "model.kv_dtype: {} is not bf16, i8 or f8e4m3", name_of(m.kv_dtype));
   return ok();
@@ -168,6 +187,9 @@ class CallChecker {
     if constexpr (requires { op.bidirectional; })
       NEREID_REQUIRE(op.bidirectional == plan_.model.is_encoder, "attention is {}bidirectional",
                      op.bidirectional ? "" : "not ");
+    if constexpr (requires { op.in_windows; })
+      NEREID_REQUIRE(!op.in_windows || (op.bidirectional && plan_.model.pictures.window > 0),
+                     "attention in windows that the model does not have");
     if constexpr (std::is_same_v<Op, kernels::ids::ShiftRows>)
       NEREID_REQUIRE(plan_.model.is_encoder, "rows of parts of a text");
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
@@ -180,10 +202,11 @@ class CallChecker {
     return status;
   }
 
-  // Calls name all modules.
+  // Calls name all modules, but those of a decoder's encoder, which come last.
   Status finish() const {
-    NEREID_REQUIRE(num_modules_ == num_columns(), "{} modules, calls name {}", num_columns(),
-                   num_modules_);
+    const bool has_encoder = plan_.model.encoder_positions > 0;
+    NEREID_REQUIRE(num_modules_ == num_columns() || (has_encoder && num_modules_ < num_columns()),
+                   "{} modules, calls name {}", num_columns(), num_modules_);
     return ok();
   }
 
@@ -382,11 +405,12 @@ Status check_hidden(const Plan& plan) {
     NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan.values.size(), "hidden: no value {}",
                    id);
     const Value& hidden = plan.values[static_cast<size_t>(id)];
-    const RowCount rows = plan.model.is_encoder ? RowCount::kTokens : RowCount::kSampled;
+    const bool has_all = plan.model.is_encoder && plan.model.pictures.patch_width == 0;
+    const RowCount rows = has_all ? RowCount::kTokens : RowCount::kSampled;
     NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == rows &&
                        hidden.cols == plan.model.hidden_size,
                    "hidden: value '{}' is not bf16 [{}, {}]", hidden.name,
-                   plan.model.is_encoder ? "tokens" : "sampled", plan.model.hidden_size);
+                   has_all ? "tokens" : "sampled", plan.model.hidden_size);
   }
   return ok();
 }

@@ -91,6 +91,14 @@ void op_fields(V& v, Op& op) {
 template <class V>
 void fields(V& v, RopeTable& x) {
   v("inverse_frequencies", x.inverse_frequencies), v("attention_factor", x.attention_factor);
+  v.maybe("components", x.components);
+}
+template <class V>
+void fields(V& v, PictureFacts& x) {
+  v("patch_width", x.patch_width), v("merge", x.merge), v("class_tokens", x.class_tokens);
+  v("grid", x.grid), v("max_frames", x.max_frames), v("in_raster", x.in_raster);
+  v("row_breaks", x.row_breaks), v("has_components", x.has_components), v("window", x.window);
+  v("frame_positions", x.frame_positions);
 }
 template <class V>
 void fields(V& v, ModelFacts& x) {
@@ -102,8 +110,9 @@ void fields(V& v, ModelFacts& x) {
   v.maybe("bos_id", x.bos_id), v.maybe("pad_id", x.pad_id), v.maybe("end_ids", x.end_ids);
   v.maybe("kv_dtype", x.kv_dtype);
   v.maybe("num_cross_layers", x.num_cross_layers), v.maybe("decoder_start_id", x.decoder_start_id);
-  v.maybe("is_encoder", x.is_encoder), v.maybe("encoder_positions", x.encoder_positions);
-  v.maybe("reads_features", x.reads_features);
+  v.maybe("forced_bos_id", x.forced_bos_id), v.maybe("is_encoder", x.is_encoder);
+  v.maybe("encoder_positions", x.encoder_positions), v.maybe("reads_features", x.reads_features);
+  v.maybe("pictures", x.pictures);
 }
 template <class V>
 void fields(V& v, Mapping& x) {

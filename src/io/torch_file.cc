@@ -39,7 +39,8 @@ bool is_contiguous(const PickledTensor& tensor) {
 StatusOr<StoredTensor> place(const PickledTensor& pickled, const Files& files) {
   const std::string_view name = pickled.name.substr(0, 200);
   StoredTensor tensor;
-  tensor.name = pickled.name;
+  tensor.name = pickled.group.empty() ? std::string(pickled.name)
+                                      : fmt::format("{}.{}", pickled.group, pickled.name);
   tensor.shape = pickled.shape;
   const StorageRow* row = nullptr;
   for (const StorageRow& storage : kStorages)
@@ -93,13 +94,13 @@ StatusOr<std::vector<StoredTensor>> parse_torch_file(std::span<const std::byte> 
   };
   if (order != files.end() && text(order->second) != "little")
     return invalid_argument("byteorder: '{}' is not little", text(order->second).substr(0, 20));
-  ASSIGN_OR_RETURN(const auto pickled, parse_pickled_tensors(pickle->second));
-  std::set<std::string_view> seen;
+  ASSIGN_OR_RETURN(const PickledFile pickled, parse_pickled_file(pickle->second));
+  std::set<std::string> seen;
   std::vector<StoredTensor> tensors;
-  for (const PickledTensor& tensor : pickled) {
-    if (!seen.insert(tensor.name).second)
-      return invalid_argument("tensor '{}' is there twice", tensor.name.substr(0, 200));
+  for (const PickledTensor& tensor : pickled.tensors) {
     ASSIGN_OR_RETURN(tensors.emplace_back(), place(tensor, files));
+    if (const std::string& name = tensors.back().name; !seen.insert(name).second)
+      return invalid_argument("tensor '{}' is there twice", name.substr(0, 200));
   }
   if (header) *header = pickle->second;
   return tensors;

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/testing/source_dir.h"
+#include "io/pickle.h"
 #include "io/safetensors.h"
 #include "io/test_torch_file.h"
 
@@ -86,6 +87,29 @@ TEST(TorchFile, ATensorAloneHasNoName) {
   EXPECT_TRUE(std::ranges::equal((*read)[0].data, written.data));
   EXPECT_THAT(error_of_pickle(tensor_value("FloatStorage", "0", 1, {2, 3}, {3, 1}) + "."),
               HasSubstr("tensor '': F32 of shape [2, 3] at element 1 is more than data/0 has"));
+}
+
+TEST(TorchFile, TensorsOfInnerDictionariesHaveItsName) {
+  const std::string tensor = pickled_tensor("w", "FloatStorage", "0", 0, {2}, {1});
+  const std::string pickle = std::string("\x80\x02}(", 4) + text("dims") + "}(" + text("n") +
+                             integer(7) + "u" + text("state") + "}(" + tensor + "uu.";
+  const std::string file = file_of(pickle);
+  const auto read = parse_torch_file(std::as_bytes(std::span(file)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 1);
+  EXPECT_EQ((*read)[0].name, "state.w");
+  const auto pickled = parse_pickled_file(std::as_bytes(std::span(pickle)));
+  ASSERT_TRUE(pickled.ok()) << pickled.status();
+  ASSERT_EQ(pickled->numbers.size(), 1);
+  EXPECT_EQ(pickled->numbers[0].group, "dims");
+  EXPECT_EQ(pickled->numbers[0].name, "n");
+  EXPECT_EQ(pickled->numbers[0].value, 7);
+  // Two dictionaries deep, and a number beside tensors.
+  EXPECT_THAT(error_of_pickle(std::string("}") + text("a") + "}" + text("b") + "}ss."),
+              HasSubstr("'b' is not a tensor"));
+  EXPECT_THAT(error_of_pickle(std::string("}(") + text("state") + "}(" + tensor + "u" +
+                              pickled_tensor("state.w", "FloatStorage", "0", 0, {2}, {1}) + "u."),
+              HasSubstr("tensor 'state.w' is there twice"));
 }
 
 TEST(TorchFile, OtherGlobalsAndOpcodesAreRefused) {

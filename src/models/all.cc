@@ -13,6 +13,8 @@ const Family kFamilies[] = {
     {"Llama4ForCausalLM", read_llama4_traits, &kLlama4Weights},
     {"Qwen2ForCausalLM", read_qwen2_traits, &kLlamaWeights},
     {"Qwen3ForCausalLM", read_qwen3_traits, &kLlamaWeights},
+    {"Qwen2VLForConditionalGeneration", read_qwen2_vl_traits, &kLlamaWeights},
+    {"Qwen2_5_VLForConditionalGeneration", read_qwen2_vl_traits, &kLlamaWeights},
     {"GPT2LMHeadModel", read_gpt2_traits, &kGpt2Weights, "transformer."},
     {"MixtralForCausalLM", read_mixtral_traits, &kMixtralWeights},
     {"PhiMoEForCausalLM", read_phimoe_traits, &kMixtralWeights},
@@ -90,7 +92,20 @@ const Family kFamilies[] = {
      encoder_decoder_ignores, read_whisper_encoder_traits, &kWhisperEncoder},
 };
 
+const PictureFamily kPictureFamilies[] = {
+    {"LlavaForConditionalGeneration", "pixtral", read_pixtral_encoder_traits, &kPixtralEncoder},
+    {"LlavaForConditionalGeneration", "", read_llava_encoder_traits, &kLlavaEncoder},
+    {"Qwen2VLForConditionalGeneration", "", read_qwen2_vl_encoder_traits, &kQwen2VlEncoder},
+    {"Qwen2_5_VLForConditionalGeneration", "", read_qwen25_vl_encoder_traits, &kQwen25VlEncoder},
+    {"Mistral3ForConditionalGeneration", "", read_mistral3_encoder_traits, &kPixtralEncoder},
+    {"Idefics3ForConditionalGeneration", "", read_idefics3_encoder_traits, &kIdefics3Encoder},
+    {"SmolVLMForConditionalGeneration", "", read_idefics3_encoder_traits, &kIdefics3Encoder},
+    {"InternVLForConditionalGeneration", "", read_internvl_encoder_traits, &kInternVlEncoder},
+};
+
 }  // namespace
+
+std::span<const PictureFamily> picture_families() { return kPictureFamilies; }
 
 std::span<const Family> families() { return kFamilies; }
 

@@ -15,6 +15,29 @@ Traits read_ministral3_traits(Config& config);
 extern const DecoderWeights kLlama4Weights;
 Traits read_llama4_traits(Config& config);
 
+// llava.cc
+extern const DecoderWeights kLlavaEncoder;
+Traits read_llava_encoder_traits(Config& config, const Traits& decoder);
+
+// pixtral.cc
+extern const DecoderWeights kPixtralEncoder;
+Traits read_pixtral_encoder_traits(Config& config, const Traits& decoder);
+Traits read_mistral3_encoder_traits(Config& config, const Traits& decoder);
+
+// idefics3.cc
+extern const DecoderWeights kIdefics3Encoder;
+Traits read_idefics3_encoder_traits(Config& config, const Traits& decoder);
+
+// internvl.cc
+extern const DecoderWeights kInternVlEncoder;
+Traits read_internvl_encoder_traits(Config& config, const Traits& decoder);
+
+// qwen2_vl.cc
+extern const DecoderWeights kQwen2VlEncoder, kQwen25VlEncoder;
+Traits read_qwen2_vl_traits(Config& config);
+Traits read_qwen2_vl_encoder_traits(Config& config, const Traits& decoder);
+Traits read_qwen25_vl_encoder_traits(Config& config, const Traits& decoder);
+
 // qwen.cc
 Traits read_qwen2_traits(Config& config);
 Traits read_qwen3_traits(Config& config);

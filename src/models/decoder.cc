@@ -165,6 +165,7 @@ class DecoderLayer {
                       .alibi_scale = t_.alibi_scale,
                       .sinks = weight("attn.sinks"),
                       .bidirectional = t_.bidirectional,
+                      .in_windows = window && t_.pictures.window > 0,
                       .bias = weight("attn.bias"),
                       .bias_first = distances_of(t_).first});
     if (t_.latent == 0) return product("attn.out", out);
@@ -263,8 +264,10 @@ ValueId add_layers(Builder& b, const Traits& t, const DecoderWeights& weights, c
     b.add_residual(x);
     x = add_decoder_layer(b, t, weights, i, x);
   }
-  return w["norm"] == kNone ? rounded(b, "norm", x)
-                            : b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+  if (w["norm"] == kNone) return rounded(b, "norm", x);
+  Builder::NormKind last = norm_kind(t);
+  if (t.last_norm_eps > 0) last.eps = t.last_norm_eps;
+  return b.norm("norm", x, w["norm"], last, w["norm.bias"]);
 }
 
 StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weights,

@@ -59,11 +59,13 @@ TEST(ModelsTable, NamesArchitecturesFilesLinesAndGoldens) {
   EXPECT_GT(num_files, 20);
   std::set<std::string> known;
   for (const Family& family : families()) known.emplace(family.architecture);
+  for (const PictureFamily& family : picture_families()) known.emplace(family.architecture);
   EXPECT_EQ(named, known);
   for (const auto& entry : std::filesystem::directory_iterator(kRoot / "tests/golden/arch"))
     EXPECT_TRUE(proofs.contains(entry.path().stem().string())) << entry.path();
-  for (const auto& entry : std::filesystem::directory_iterator(kRoot / "tests/golden/encoder"))
-    EXPECT_TRUE(proofs.contains(entry.path().stem().string())) << entry.path();
+  for (const char* folder : {"tests/golden/encoder", "tests/golden/pictures"})
+    for (const auto& entry : std::filesystem::directory_iterator(kRoot / folder))
+      EXPECT_TRUE(proofs.contains(entry.path().stem().string())) << entry.path();
 }
 
 }  // namespace

@@ -92,13 +92,10 @@ bool encoder_decoder_ignores(const Traits& t, std::string_view tensor) {
   return decoder_ignores(t, tensor);
 }
 
-Status refuse_encoder_decoder(const Model& model) {
+Status refuse_encoder_decoder(const Model& model, std::string_view instead) {
   if (model.graph.model.num_cross_layers == 0) return ok();
-  return unsupported(
-      "architecture '{}': an encoder-decoder model is served from its own folder (nereid serve "
-      "DIR); "
-      "checkpoints and engines of its halves are not written",
-      model.graph.model.architecture);
+  return unsupported("{}: architecture '{}' is an encoder-decoder model; {}",
+                     model.graph.model.source_dir, model.graph.model.architecture, instead);
 }
 
 }  // namespace nereid::models

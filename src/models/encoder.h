@@ -34,7 +34,7 @@ StatusOr<graph::Graph> build_encoder(const Traits& encoder, const EncoderWeights
 // Whether a tensor belongs to the other half of the model, or decoder_ignores().
 bool encoder_decoder_ignores(const Traits& traits, std::string_view tensor);
 
-// Unimplemented for an encoder-decoder model, which the TensorRT-LLM layout stores in two folders.
-Status refuse_encoder_decoder(const Model& model);
+// Unimplemented for an encoder-decoder model; `instead`: what the user can do.
+Status refuse_encoder_decoder(const Model& model, std::string_view instead);
 
 }  // namespace nereid::models

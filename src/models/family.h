@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "graph/ir.h"
@@ -33,11 +34,23 @@ struct Family {
   const EncoderWeights* encoder = nullptr;
 };
 
-// Halves of an encoder-decoder model; other models have a decoder alone.
+// A model of text and pictures: a decoder (`text_config`) and an encoder of pictures.
+struct PictureFamily {
+  std::string_view architecture;  // config.json's architectures[0]
+  std::string_view kind;          // `model_type` of `vision_config`, if it decides
+  // The encoder's traits, of the whole config.json and the decoder's traits.
+  Traits (*read_traits)(Config& config, const Traits& decoder) = nullptr;
+  const DecoderWeights* weights = nullptr;
+};
+
+// Halves of a model with an encoder; other models have a decoder alone.
 enum class Half : uint8_t { kDecoder, kEncoder };
 
 // All families (all.cc).
 std::span<const Family> families();
+
+// Models of pictures (all.cc).
+std::span<const PictureFamily> picture_families();
 
 // InvalidArgument for an unknown architecture, with the supported ones.
 StatusOr<const Family*> find_family(std::string_view architecture);
@@ -48,6 +61,7 @@ enum class Layout : uint8_t {
   kTrtLlm,       // config.json with `architecture` and `dtype`, rankN.safetensors
   kGguf,         // one file
   kMeta,         // params.json, consolidated.NN.pth
+  kOpenAi,       // one PyTorch file of Whisper
 };
 
 // Partition of a TensorRT-LLM checkpoint.
@@ -64,6 +78,16 @@ struct Ranks {
 struct MetaShares {
   int32_t num_files = 1;
   bool embed_columns = false;  // the embedding is split by columns, not rows
+};
+
+// A folder of ranks' tensors in the TensorRT-LLM layout.
+struct RankFolder {
+  std::filesystem::path dir;
+  graph::Graph graph;  // its weights, read from the ranks' tensors
+  Ranks ranks;
+  Quantization quantization;
+  bool in_engines = false;  // tensors are in rankN.engine
+  bool is_tied = false;     // a head may be present all the same
 };
 
 // Contents of a GGUF file.
@@ -84,9 +108,12 @@ struct Model {
   MetaShares meta;            // kMeta
   GgufLayout gguf;            // kGguf
   bool is_text_part = false;  // kHuggingFace: the text part of a larger model, see text_part.h
+  const PictureFamily* pictures = nullptr;  // null: the model takes none
+  json::object whole;                       // config.json of a model that takes pictures
   Half half = Half::kDecoder;
-  Quantization quantization;  // kHuggingFace and kTrtLlm
-  json::object config;        // config.json, unchanged or converted
+  std::vector<RankFolder> folders;  // kTrtLlm: of an encoder-decoder model's halves, its own first
+  Quantization quantization;        // kHuggingFace and kTrtLlm
+  json::object config;              // config.json, unchanged or converted
   Traits traits;
   graph::Graph graph;  // built by the family and verified; graph.model has the facts
 };
@@ -94,8 +121,13 @@ struct Model {
 // Reads `dir`/config.json (and generation_config.json), or Meta's params.json; `dir` may be a GGUF
 // file. Errors have file, field, value and what is allowed. An engine directory of several ranks is
 // read as its checkpoint; one of a single rank is refused. kEncoder: the encoder of an
-// encoder-decoder model, with its traits and graph; InvalidArgument: another model.
+// encoder-decoder model, or of one that takes pictures, with its traits and graph; InvalidArgument:
+// another model. `dir` is the decoder's folder of a model in two folders, or the encoder's, whose
+// half is always the encoder.
 StatusOr<Model> read_model(const std::filesystem::path& dir, Half half = Half::kDecoder);
+
+// The tensors of the checkpoint that the model does not need.
+Ignores ignores_of(const Model& model);
 
 // Weights of a model directory, named as in model.graph, in any layout; `model` = read_model(dir).
 // Errors as Checkpoint::open(); InvalidArgument: a tensor cannot be split as configured.

@@ -1,7 +1,10 @@
 #include "models/read_fields.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace nereid::models {
@@ -72,7 +75,8 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   else
     c.require(kFraction, 1.0);
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
-  if (type == "default") return;
+  if (c.has("mrope_section")) rope.sections = c.integers("mrope_section", 1, kMaxHeadDim);
+  if (type == "default" || (type == "mrope" && !rope.sections.empty())) return;
   if (type == "longrope" || type == "su") return read_longrope(c, t, fields, original, rope);
   if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn")
     return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, dynamic, llama3, "
@@ -147,8 +151,11 @@ kernels::Activation read_activation(Config& config, std::string_view key,
     return kernels::Activation::kGeluTanh;
   if (name == "relu") return kernels::Activation::kRelu;
   if (name == "relu2") return kernels::Activation::kRelu2;
-  config.fail(key, fmt::format("'{}' is not one of silu, gelu, gelu_pytorch_tanh, relu, relu2",
-                               name.substr(0, 40)));
+  if (name == "quick_gelu") return kernels::Activation::kGeluSigmoid;
+  config.fail(key,
+              fmt::format("'{}' is not one of silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, "
+                          "relu2",
+                          name.substr(0, 40)));
   return kernels::Activation::kSilu;
 }
 
@@ -166,6 +173,12 @@ RopeTraits read_rope(Config& c, const Traits& t, const RopeFields& fields) {
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   for (const std::string_view key : {"rope_scaling", "rope_parameters"})
     c.inside(key, [&](Config& inner) { read_scaling(inner, t, fields, original, rope, fraction); });
+  if (!rope.sections.empty() &&
+      (rope.sections.size() != kernels::kPositionComponents ||
+       std::accumulate(rope.sections.begin(), rope.sections.end(), int64_t{0}) != rope.dim / 2))
+    c.fail("mrope_section",
+           fmt::format("{} is not {} numbers of together {} frequencies",
+                       fmt::join(rope.sections, ", "), kernels::kPositionComponents, rope.dim / 2));
   if (rope.dim < 2 || rope.dim % 2 != 0)
     c.fail(fields.fraction_name,
            fmt::format("{} of {} columns is not an even number", fraction, t.head_dim));

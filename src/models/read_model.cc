@@ -3,12 +3,16 @@
 #include <utility>
 
 #include "base/gguf.h"
+#include "base/log.h"
 #include "models/config.h"
 #include "models/expert_tensors.h"
 #include "models/family.h"
 #include "models/formats/gguf.h"
 #include "models/formats/meta.h"
+#include "models/formats/openai_whisper.h"
 #include "models/formats/trtllm.h"
+#include "models/formats/trtllm_halves.h"
+#include "models/pictures.h"
 #include "models/read_fields.h"
 #include "models/score_head.h"
 #include "models/text_part.h"
@@ -100,17 +104,38 @@ StatusOr<json::object> config_of_ranks(const json::object& config, const std::st
       "{}: belongs to an engine; a checkpoint or a Hugging Face directory is required", where);
 }
 
+// Leaves the text part of a model of text and pictures.
+Status take_pictures(json::object& object, const std::string& where, Model& model) {
+  const StatusOr<std::string> architecture = read_architecture(object, where);
+  json::object whole = object;
+  ASSIGN_OR_RETURN(model.is_text_part, take_text_part(object, where));
+  if (!model.is_text_part) return ok();
+  const json::value* const vision = whole.if_contains("vision_config");
+  const json::value* const kind =
+      vision && vision->is_object() ? vision->get_object().if_contains("model_type") : nullptr;
+  for (const PictureFamily& family : picture_families())
+    if (!model.pictures && vision && family.architecture == *architecture &&
+        (family.kind.empty() || (kind && *kind == json::value(family.kind))))
+      model.pictures = &family;
+  if (model.pictures)
+    model.whole = std::move(whole);
+  else
+    log_info("{}: a {} is served without pictures", where, *architecture);
+  return ok();
+}
+
 // config.json (or its equivalent) unchanged; sets the layout.
 StatusOr<json::object> read_config(const std::filesystem::path& dir,
                                    const std::filesystem::path& path, Model& model) {
   if (model.layout == Layout::kGguf) return read_gguf_config(path, model.gguf);
   if (model.layout == Layout::kMeta) return read_meta_config(dir, model.meta);
+  if (model.layout == Layout::kOpenAi) return read_openai_whisper_config(path);
   ASSIGN_OR_RETURN(json::object object, read_object(path));
   model.in_engines = is_engine_config(object);
   if (model.in_engines) {
     ASSIGN_OR_RETURN(object, config_of_ranks(object, path.string()));
   }
-  ASSIGN_OR_RETURN(model.is_text_part, take_text_part(object, path.string()));
+  RETURN_IF_ERROR(take_pictures(object, path.string(), model));
   rename_refined_web(object);
   drop_empty_window(object);
   if (is_trtllm_config(object)) model.layout = Layout::kTrtLlm;
@@ -139,8 +164,12 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
   if (error) absolute = dir;
   facts.source_dir = absolute.string();
-  const bool is_file = model.layout == Layout::kGguf && !std::filesystem::is_directory(dir, error);
-  facts.name = (is_file ? absolute.stem() : absolute.filename()).string();
+  const bool may_be_file = model.layout == Layout::kGguf || model.layout == Layout::kOpenAi;
+  const bool is_file = may_be_file && !std::filesystem::is_directory(dir, error);
+  if (!model.folders.empty())
+    facts.name = absolute.parent_path().filename().string();
+  else
+    facts.name = (is_file ? absolute.stem() : absolute.filename()).string();
   facts.architecture = architecture;
   facts.vocab_size = t.vocab_size;
   facts.hidden_size = t.embed_size;
@@ -156,19 +185,37 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   return facts;
 }
 
+// A special token id of config.json, else of generation_config.json.
+StatusOr<int32_t> id_of_either(Config& config, const std::filesystem::path& dir,
+                               std::string_view key, int32_t vocab_size) {
+  const int32_t id = special_id(config, key, vocab_size);
+  const std::filesystem::path path = dir / "generation_config.json";
+  std::error_code error;
+  if (id != io::kNone || config.has(key) || !std::filesystem::exists(path, error)) return id;
+  ASSIGN_OR_RETURN(const json::object object, read_object(path));
+  Config generation(object, path.string());
+  const int32_t other = special_id(generation, key, vocab_size);
+  RETURN_IF_ERROR(generation.status());
+  return other;
+}
+
 // Adds the facts of an encoder-decoder model; `encoder`: the encoder's traits.
-void add_encoder_facts(const Traits& encoder, int32_t num_cross_layers, Config& config,
-                       io::ModelFacts& facts) {
+Status add_encoder_facts(const std::filesystem::path& dir, const Traits& encoder,
+                         int32_t num_cross_layers, Config& config, io::ModelFacts& facts) {
   facts.num_cross_layers = num_cross_layers;
   facts.reads_features = encoder.mel_bins > 0;
   if (facts.is_encoder) {
     facts.num_layers = 1;  // a cache for all layers
     facts.kv_dtype = DType::kBF16;
-    return;
+    return ok();
   }
   facts.encoder_positions = encoder.max_positions;
-  facts.decoder_start_id = special_id(config, "decoder_start_token_id", facts.vocab_size);
+  ASSIGN_OR_RETURN(facts.decoder_start_id,
+                   id_of_either(config, dir, "decoder_start_token_id", facts.vocab_size));
   if (facts.decoder_start_id == io::kNone) facts.decoder_start_id = facts.bos_id;
+  ASSIGN_OR_RETURN(facts.forced_bos_id,
+                   id_of_either(config, dir, "forced_bos_token_id", facts.vocab_size));
+  return ok();
 }
 
 // Reads the traits of one half, and builds its graph.
@@ -184,7 +231,7 @@ Status read_halves(const std::filesystem::path& dir, const std::string& architec
   model.traits = is_encoder ? encoder : decoder;
   ASSIGN_OR_RETURN(io::ModelFacts facts, facts_of(model, dir, architecture, decoder_config));
   facts.is_encoder = is_encoder;
-  add_encoder_facts(encoder, decoder.num_layers, decoder_config, facts);
+  RETURN_IF_ERROR(add_encoder_facts(dir, encoder, decoder.num_layers, decoder_config, facts));
   RETURN_IF_ERROR(decoder_config.status());
   if (is_encoder) {
     ASSIGN_OR_RETURN(model.graph, build_encoder(encoder, *model.family->encoder, decoder, facts));
@@ -194,12 +241,110 @@ Status read_halves(const std::filesystem::path& dir, const std::string& architec
   return ok();
 }
 
+// Reads the encoder's traits of a model of pictures. kEncoder: builds its graph.
+Status read_picture_encoder(const std::string& where, const io::ModelFacts& decoder, Model& model) {
+  Config config(model.whole, where);
+  const Traits t = model.pictures->read_traits(config, model.traits);
+  RETURN_IF_ERROR(config.status());
+  io::ModelFacts& facts = model.graph.model;
+  facts = decoder;
+  facts.pictures = t.pictures;
+  if (model.half == Half::kDecoder) {
+    const int32_t frames = t.pictures.grid > 0 ? t.pictures.max_frames : 1;
+    facts.encoder_positions = t.max_positions * frames;
+    return ok();
+  }
+  facts.is_encoder = true;
+  facts.reads_features = true;
+  facts.hidden_size = t.feature_size;
+  facts.num_layers = 1;  // a cache for all layers
+  facts.num_heads = t.num_heads, facts.num_kv_heads = t.num_kv_heads;
+  facts.head_dim = t.head_dim;
+  facts.latent = 0;
+  facts.kv_dtype = DType::kBF16;
+  facts.max_positions = t.max_positions;
+  facts.ropes = rope_tables(t, t.max_positions);
+  model.traits = t;
+  ASSIGN_OR_RETURN(model.graph, build_picture_encoder(t, *model.pictures->weights, facts));
+  return ok();
+}
+
+// The folder of a half: `config` is its config.json, completed for a tied head.
+StatusOr<RankFolder> read_rank_folder(const std::filesystem::path& dir, json::object& config) {
+  const std::string where = (dir / "config.json").string();
+  std::error_code error;
+  if (!std::filesystem::exists(where, error))
+    return not_found("{}: is missing; the folders {} and {} of a model lie side by side", where,
+                     kEncoderFolder, kDecoderFolder);
+  RankFolder folder{.dir = dir};
+  ASSIGN_OR_RETURN(config, read_object(dir / "config.json"));
+  folder.in_engines = is_engine_config(config);
+  if (folder.in_engines) {
+    ASSIGN_OR_RETURN(config, config_of_ranks(config, where));
+  }
+  if (!is_half_config(config))
+    return invalid_argument("{}: is of no half of an encoder-decoder model", where);
+  ASSIGN_OR_RETURN(folder.ranks, read_ranks(config, where));
+  ASSIGN_OR_RETURN(folder.quantization, read_trtllm_quantization(config, where));
+  return folder;
+}
+
+// Reads a half of a model in two folders.
+StatusOr<Model> read_folders(const std::filesystem::path& dir, Half half) {
+  const auto encoder_dir = folder_beside(dir, Half::kEncoder);
+  const auto decoder_dir = folder_beside(dir, Half::kDecoder);
+  json::object encoder_config, decoder_config;
+  ASSIGN_OR_RETURN(RankFolder encoder, read_rank_folder(encoder_dir, encoder_config));
+  ASSIGN_OR_RETURN(RankFolder decoder, read_rank_folder(decoder_dir, decoder_config));
+  const int32_t last_stage = (decoder.ranks.pp - 1) * decoder.ranks.tp;
+  RETURN_IF_ERROR(find_trtllm_head(decoder_config,
+                                   decoder_dir / rank_file_name(last_stage, decoder.in_engines)));
+  const std::string where = (decoder_dir / "config.json").string();
+  ASSIGN_OR_RETURN(const json::object object,
+                   config_of_halves(encoder_config, (encoder_dir / "config.json").string(),
+                                    decoder_config, where));
+  ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, where));
+  const bool is_encoder = half == Half::kEncoder;
+  const RankFolder& own = is_encoder ? encoder : decoder;
+  Model model{.layout = Layout::kTrtLlm, .ranks = own.ranks, .in_engines = own.in_engines};
+  ASSIGN_OR_RETURN(model.family, find_family(architecture));
+  model.quantization = own.quantization;
+  model.folders.resize(2);
+  Model other = model;
+  model.half = half;
+  other.half = is_encoder ? Half::kDecoder : Half::kEncoder;
+  RETURN_IF_ERROR(read_halves(decoder_dir, architecture, object, where, model));
+  RETURN_IF_ERROR(read_halves(decoder_dir, architecture, object, where, other));
+  Model& first = is_encoder ? model : other;
+  Model& second = is_encoder ? other : model;
+  RETURN_IF_ERROR(check_half_config(encoder_config, (encoder_dir / "config.json").string(), first));
+  RETURN_IF_ERROR(check_half_config(decoder_config, where, second));
+  FolderGraphs graphs = folder_graphs(first, second);
+  for (const auto& [graph, folder] :
+       {std::pair(&graphs.encoder, &encoder), std::pair(&graphs.decoder, &decoder)}) {
+    RETURN_IF_ERROR(
+        annotate(use_rank_tensors(*graph, folder->ranks), (folder->dir / "config.json").string()));
+    folder->graph = *graph;
+    const std::string front = folder->dir.filename().string() + "/";
+    for (graph::Weight& weight : graph->weights)
+      for (graph::WeightPart& part : weight.parts) part.tensor = front + part.tensor;
+  }
+  for (graph::Weight& weight : model.graph.weights) weight.sources = graph::sources_of(weight);
+  RETURN_IF_ERROR(use_folder_tensors(graphs, model));
+  decoder.is_tied = second.traits.tied_embedding;
+  model.config = is_encoder ? encoder_config : decoder_config;
+  model.folders[is_encoder ? 0 : 1] = std::move(encoder);
+  model.folders[is_encoder ? 1 : 0] = std::move(decoder);
+  return model;
+}
+
 // Replaces the weights' parts by the layout's tensors. Adapter names stay Hugging Face's.
 Status use_tensors(const json::object& object, const std::string& where, Model& model) {
   if (model.layout != Layout::kHuggingFace)
     for (graph::Weight& weight : model.graph.weights) weight.sources = graph::sources_of(weight);
   switch (model.layout) {
     case Layout::kHuggingFace:
+    case Layout::kOpenAi:
       return ok();
     case Layout::kGguf:
       return annotate(use_gguf_tensors(model.graph, model.traits, model.gguf), where);
@@ -215,18 +360,24 @@ Status use_tensors(const json::object& object, const std::string& where, Model& 
 
 }  // namespace
 
-StatusOr<Model> read_model(const std::filesystem::path& dir, Half half) {
+StatusOr<Model> read_model(const std::filesystem::path& given, Half half) {
+  const std::filesystem::path dir = decoder_folder(given);
   Model model;
   model.half = half;
   if (is_gguf_path(dir))
     model.layout = Layout::kGguf;
   else if (is_meta_dir(dir))
     model.layout = Layout::kMeta;
+  else if (!openai_whisper_file(dir).empty())
+    model.layout = Layout::kOpenAi;
   const std::filesystem::path path =
-      model.layout == Layout::kGguf
-          ? dir
+      model.layout == Layout::kGguf ? dir
+      : model.layout == Layout::kOpenAi
+          ? openai_whisper_file(dir)
           : dir / (model.layout == Layout::kMeta ? "params.json" : "config.json");
   ASSIGN_OR_RETURN(json::object object, read_config(dir, path, model));
+  if (is_half_config(object))
+    return read_folders(dir, half_of(object) == Half::kEncoder ? Half::kEncoder : half);
   model.config = object;
   RETURN_IF_ERROR(read_layout(dir, path.string(), object, model));
   ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
@@ -236,13 +387,13 @@ StatusOr<Model> read_model(const std::filesystem::path& dir, Half half) {
   if (!family.ok()) return annotate(find_family(architecture).status(), path.string());
   model.family = *family;
   if (model.family->encoder) {
-    if (model.layout != Layout::kHuggingFace)
+    if (model.layout != Layout::kHuggingFace && model.layout != Layout::kOpenAi)
       return unsupported("{}: an encoder-decoder model in a layout other than Hugging Face's",
                          path.string());
     RETURN_IF_ERROR(read_halves(dir, architecture, object, path.string(), model));
     return model;
   }
-  if (half == Half::kEncoder)
+  if (half == Half::kEncoder && !model.pictures)
     return invalid_argument("{}: architecture '{}' has no encoder", path.string(), architecture);
 
   // No language head: the graph's is unused.
@@ -257,11 +408,19 @@ StatusOr<Model> read_model(const std::filesystem::path& dir, Half half) {
   }
   model.traits.scores = scores;
   ASSIGN_OR_RETURN(io::ModelFacts facts, facts_of(model, dir, architecture, config));
-  ASSIGN_OR_RETURN(model.graph,
-                   build_decoder(model.traits, *model.family->weights, std::move(facts)));
+  if (half == Half::kDecoder) {
+    ASSIGN_OR_RETURN(model.graph, build_decoder(model.traits, *model.family->weights, facts));
+  }
+  if (model.pictures) RETURN_IF_ERROR(read_picture_encoder(path.string(), facts, model));
+  if (half == Half::kEncoder) return model;
   if (model.quantization.method == "compressed-tensors") set_experts_apart(model.graph);
   RETURN_IF_ERROR(use_tensors(object, path.string(), model));
   return model;
+}
+
+Ignores ignores_of(const Model& model) {
+  const bool is_pictures = model.half == Half::kEncoder && model.pictures;
+  return is_pictures ? picture_encoder_ignores : model.family->ignores;
 }
 
 }  // namespace nereid::models

@@ -52,9 +52,10 @@ TEST_F(ReadModelTest, EndsOfTextAreThoseOfBothFiles) {
 
 // Text part: fields of both objects, tensors in either prefix order, no image tensors.
 TEST_F(ReadModelTest, TextPart) {
-  json::object whole = {{"architectures", {"Mistral3ForConditionalGeneration"}},
-                        {"vision_config", json::object()},
-                        {"eos_token_id", 7}};
+  json::object whole =
+      read_json_file(source_dir() + "/tests/picture_models/mistral3/config.json")->get_object();
+  whole.erase("text_config");
+  whole["eos_token_id"] = 7;
   EXPECT_THAT(std::string(message(read(whole).status())), HasSubstr("'text_config': is missing"));
   whole["text_config"] = config_;
   whole["text_config"].as_object().erase("eos_token_id");

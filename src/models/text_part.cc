@@ -1,5 +1,6 @@
 #include "models/text_part.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +18,23 @@ constexpr TextPart kTextParts[] = {
     {"Mistral3ForConditionalGeneration", "ministral3", "Ministral3ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "", "MistralForCausalLM"},
     {"Llama4ForConditionalGeneration", "", "Llama4ForCausalLM"},
+    {"LlavaForConditionalGeneration", "mistral", "MistralForCausalLM"},
+    {"LlavaForConditionalGeneration", "qwen2", "Qwen2ForCausalLM"},
+    {"LlavaForConditionalGeneration", "", "LlamaForCausalLM"},
+    {"Qwen2VLForConditionalGeneration", "", "Qwen2VLForConditionalGeneration"},
+    {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2_5_VLForConditionalGeneration"},
+    {"Idefics3ForConditionalGeneration", "", "LlamaForCausalLM"},
+    {"SmolVLMForConditionalGeneration", "", "LlamaForCausalLM"},
+    {"InternVLForConditionalGeneration", "llama", "LlamaForCausalLM"},
+    {"InternVLForConditionalGeneration", "qwen3", "Qwen3ForCausalLM"},
+    {"InternVLForConditionalGeneration", "", "Qwen2ForCausalLM"},
+};
+
+// Fields that a `text_config` of Llama omits where they are those of Llama 7B.
+constexpr std::pair<std::string_view, double> kLlamaDefaults[] = {
+    {"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 11008},
+    {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"max_position_embeddings", 2048},
+    {"rms_norm_eps", 1e-6},
 };
 
 // Top-level fields that the text part may need.
@@ -35,6 +53,13 @@ std::string_view text_architecture(const json::object& config) {
         (one.kind.empty() || (kind && *kind == json::value(one.kind))))
       return one.text;
   return "";
+}
+
+// Whether the decoder's fields may stand beside `vision_config`.
+bool text_is_whole(std::string_view architecture) {
+  return std::ranges::any_of(kTextParts, [&](const TextPart& part) {
+    return part.whole == architecture && part.text == architecture;
+  });
 }
 
 // End ids of both objects.
@@ -58,25 +83,32 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where) {
   if (architecture.empty()) return false;
   Config reader(config, where);
   const json::object* found = reader.object("text_config");
+  const bool is_flat = !found && text_is_whole(architecture);  // older files
+  if (is_flat) return true;
   if (!found) reader.fail("text_config", "is missing");
   RETURN_IF_ERROR(reader.status());
   json::object text = *found;
   for (const std::string_view key : kOfBoth)
     if (const json::value* value = config.if_contains(key); value && !text.contains(key))
       text[key] = *value;
+  if (architecture == "LlamaForCausalLM")
+    for (const auto& [key, value] : kLlamaDefaults)
+      if (!text.contains(key)) text[key] = value;
   text["eos_token_id"] = all_ends(config, text);
   text["architectures"] = json::array{json::value(architecture)};
   config = std::move(text);
-  log_info("{}: only the text part is used, a {}", where, architecture);
   return true;
 }
 
 std::string name_in_text_part(const std::string& tensor) {
-  constexpr std::string_view kOld = "language_model.", kNew = "model.language_model.";
-  for (const std::string_view image : {"vision_tower.", "vision_model.", "multi_modal_projector."})
+  constexpr std::string_view kOld = "language_model.", kNew = "model.language_model.",
+                             kIdefics = "model.text_model.";
+  for (const std::string_view image :
+       {"vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "connector."})
     if (tensor.starts_with(image) || tensor.starts_with("model." + std::string(image))) return "";
   if (tensor.starts_with(kOld)) return tensor.substr(kOld.size());
   if (tensor.starts_with(kNew)) return "model." + tensor.substr(kNew.size());
+  if (tensor.starts_with(kIdefics)) return "model." + tensor.substr(kIdefics.size());
   return tensor;
 }
 

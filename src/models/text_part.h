@@ -1,4 +1,4 @@
-// Text part of multimodal models: a decoder that also exists on its own.
+// Text part of models of text and pictures: a decoder, which mostly also exists on its own.
 #pragma once
 
 #include <string>

@@ -1,10 +1,11 @@
 #include "models/traits.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace nereid::models {
 namespace {
@@ -39,6 +40,22 @@ std::string_view name_of(RopeScaling scaling) {
   return kNames[static_cast<size_t>(scaling)];
 }
 
+// Which component of the position turns each frequency (kernels::kPositionComponents).
+void set_components(const RopeTraits& rope, io::RopeTable& table) {
+  constexpr int32_t kRow = 1, kColumn = 2;
+  for (size_t i = 0; i < rope.sections.size(); ++i)
+    table.components.insert(table.components.end(), static_cast<size_t>(rope.sections[i]),
+                            static_cast<int32_t>(i));
+  if (rope.plane == Plane::kNone) return;
+  const std::vector<float> all = std::exchange(table.inverse_frequencies, {});
+  const size_t step = rope.plane == Plane::kAlternating ? 2 : 1;
+  for (const int32_t component : {kRow, kColumn})
+    for (size_t i = step == 2 && component == kColumn ? 1 : 0; i < all.size(); i += step) {
+      table.inverse_frequencies.push_back(all[i]);
+      table.components.push_back(component);
+    }
+}
+
 }  // namespace
 
 Traits layer_traits(const Traits& traits, int32_t layer) {
@@ -59,7 +76,8 @@ io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim, int32_t conte
   io::RopeTable table;
   const bool is_long = context > rope.original_positions;
   const std::vector<double>& divisors = is_long ? rope.long_divisors : rope.divisors;
-  const int32_t dim = rope.dim > 0 ? rope.dim : head_dim;
+  int32_t dim = rope.dim > 0 ? rope.dim : head_dim;
+  if (rope.plane == Plane::kRepeated) dim /= 2;
   for (int32_t i = 0; i < dim / 2; ++i) {
     double frequency = std::pow(rope.theta, -2.0 * i / dim);
     switch (rope.scaling) {
@@ -80,6 +98,7 @@ io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim, int32_t conte
     }
     table.inverse_frequencies.push_back(static_cast<float>(frequency));
   }
+  set_components(rope, table);
   if (rope.scaling == RopeScaling::kYarn) {
     const double usual = rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
     table.attention_factor = static_cast<float>(rope.attention_factor.value_or(usual));
@@ -153,6 +172,9 @@ void print_ropes(const Traits& t, Lines& line) {
     if (rope.dim > 0 && rope.dim != t.head_dim) line(name + ".dim", rope.dim);
     line(name + ".scaling", name_of(rope.scaling));
     if (rope.scaling != RopeScaling::kNone) line(name + ".factor", rope.factor);
+    if (!rope.sections.empty())
+      line(name + ".sections", fmt::format("{}", fmt::join(rope.sections, ", ")));
+    if (rope.plane != Plane::kNone) line(name + ".plane", static_cast<int>(rope.plane));
     if (rope.original_positions > 0) line(name + ".original_positions", rope.original_positions);
   }
   if (t.rope_interleaved) line("rope_interleaved", t.rope_interleaved);
@@ -225,6 +247,12 @@ std::string print(const Traits& t) {
   if (t.bias_buckets > 0)
     lines("position_bias", fmt::format("{} buckets to {}", t.bias_buckets, t.bias_distance));
   if (t.mel_bins > 0) lines("mel_bins", t.mel_bins);
+  if (t.pictures.patch_width > 0) {
+    lines("patch_width", t.pictures.patch_width);
+    lines("merge", t.pictures.merge);
+    lines("projector_size", t.projector_size);
+    lines("feature_size", t.feature_size);
+  }
   if (t.logits_scale != 1) lines("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) lines("logits_cap", t.logits_cap);
   return lines.text;

@@ -16,6 +16,10 @@ namespace nereid::models {
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
+// Frequencies of patches in the plane: first those that turn by the row, then by the column.
+// kRepeated: those of half a head, for both; kAlternating: those of a head, in turn.
+enum class Plane : uint8_t { kNone, kRepeated, kAlternating };
+
 struct RopeTraits {
   bool operator==(const RopeTraits&) const = default;
 
@@ -34,6 +38,9 @@ struct RopeTraits {
   std::optional<double> long_attention_factor;
   std::vector<double> long_divisors;
   int32_t dim = 0;  // rotary dims: leading columns of a head; 0: all
+  // Number of frequencies by component of the position (M-RoPE), in order; empty: no components.
+  std::vector<int32_t> sections;
+  Plane plane = Plane::kNone;
 };
 
 struct Traits {
@@ -120,6 +127,14 @@ struct Traits {
   int32_t mel_bins = 0;       // the input is rows of audio features; 0: token ids
   int32_t decoder_start_id = io::kNone;
   bool key_bias = true;  // with qkv_bias: keys have one, too
+  // Encoders of pictures (patch_width > 0).
+  io::PictureFacts pictures;
+  bool patch_bias = false;
+  bool last_norm = false;      // norm behind the last layer
+  float last_norm_eps = 0;     // 0: norm_eps
+  int32_t projector_size = 0;  // columns between the projector's products
+  bool projector_bias = false;
+  int32_t feature_size = 0;  // columns of a feature: those of the decoder's embeddings
 };
 
 // Conditions of weight rules.
@@ -142,6 +157,10 @@ constexpr bool head_norms(const Traits& t) { return t.head_norms; }
 constexpr bool unit_head(const Traits& t) { return t.unit_head; }
 constexpr bool plain_head(const Traits& t) { return !t.unit_head; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
+constexpr bool has_class(const Traits& t) { return t.pictures.class_tokens > 0; }
+constexpr bool patch_bias(const Traits& t) { return t.patch_bias; }
+constexpr bool last_norm(const Traits& t) { return t.last_norm; }
+constexpr bool projector_bias(const Traits& t) { return t.projector_bias; }
 constexpr bool key_bias(const Traits& t) { return t.qkv_bias && t.key_bias; }
 constexpr bool has_position_bias(const Traits& t) { return t.bias_buckets > 0; }
 constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }

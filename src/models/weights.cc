@@ -55,6 +55,14 @@ int64_t size_of(Dim dim, const Traits& t) {
       return 3 * int64_t{t.mel_bins};
     case Dim::kThreeHidden:
       return 3 * int64_t{t.hidden_size};
+    case Dim::kPatch:
+      return t.pictures.patch_width;
+    case Dim::kMerged:
+      return int64_t{t.pictures.merge} * t.pictures.merge * t.hidden_size;
+    case Dim::kProjector:
+      return t.projector_size;
+    case Dim::kFeature:
+      return t.feature_size;
     case Dim::kLatent:
       return t.latent;
     case Dim::kQueryLatent:
@@ -130,7 +138,12 @@ Status check_part(const io::Checkpoint& checkpoint, const graph::WeightPart& par
   if (!is_float && !tensor.encoding)
     return invalid_argument("{}: tensor '{}' has dtype {}, which cannot be read as a weight",
                             entry->file->path().string(), part.tensor, tensor.dtype);
-  if (tensor.shape != shape)
+  const auto product = [](const std::vector<int64_t>& dims) {
+    double numbers = 1;
+    for (const int64_t dim : dims) numbers *= static_cast<double>(dim);
+    return numbers;
+  };
+  if (part.is_flat ? product(tensor.shape) != product(shape) : tensor.shape != shape)
     return invalid_argument("{}: tensor '{}' has shape {}, config.json asks for [{}]",
                             entry->file->path().string(), part.tensor, tensor.shape_text(),
                             fmt::join(shape, ", "));
@@ -255,6 +268,35 @@ std::vector<graph::WeightPart> parts_of_window(const WeightRule& rule,
   return parts;
 }
 
+// Rows of the patches of blocks, in runs that are adjacent in the tensor.
+std::vector<graph::WeightPart> parts_of_blocks(graph::WeightPart whole, const Traits& t) {
+  const io::PictureFacts& p = t.pictures;
+  whole.total = t.max_positions, whole.is_flat = true;
+  std::vector<graph::WeightPart> parts;
+  const auto add = [&](int64_t first, int64_t size) {
+    graph::WeightPart& part = parts.emplace_back(whole);
+    part.first = first, part.size = size;
+  };
+  if (p.class_tokens > 0) add(0, p.class_tokens);
+  for (int64_t y = 0; y < p.grid; y += p.merge)
+    for (int64_t x = 0; x < p.grid; x += p.merge)
+      for (int64_t row = y; row < y + p.merge; ++row)
+        add(p.class_tokens + row * p.grid + x, p.merge);
+  return parts;
+}
+
+// Columns of each patch of a block.
+std::vector<graph::WeightPart> parts_by_channel(const graph::WeightPart& whole, int64_t k,
+                                                int64_t patches) {
+  std::vector<graph::WeightPart> parts;
+  for (int64_t i = 0; i < patches; ++i) {
+    graph::WeightPart& part = parts.emplace_back(whole);
+    part.first_col = i, part.col_step = patches;
+    part.cols = k / patches, part.total_cols = k;
+  }
+  return parts;
+}
+
 graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string name,
                           const std::string& tensor) {
   if (rule.order == Order::kByDistance) return position_bias(t, std::move(name), tensor);
@@ -273,7 +315,12 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     part.total = 2 * part.size;
   }
   if (rule.order == Order::kOneRow) part.stacked = 1;
-  if (rule.order == Order::kByHead) {
+  if (rule.order == Order::kFlat) part.is_flat = true;
+  if (rule.order == Order::kBlocks) {
+    weight.parts = parts_of_blocks(part, t);
+  } else if (rule.order == Order::kByChannel) {
+    weight.parts = parts_by_channel(part, weight.k, int64_t{t.pictures.merge} * t.pictures.merge);
+  } else if (rule.order == Order::kByHead) {
     weight.parts = parts_of_heads(part, t);
   } else if (tensor.ends_with(kStacked)) {
     part.tensor.resize(tensor.size() - kStacked.size());
@@ -295,7 +342,7 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     weight.parts = {std::move(part)};
   } else if (rule.order == Order::kWindow) {
     weight.parts = parts_of_window(rule, part, weight.k);
-  } else if (rule.order >= Order::kRotaryFirst) {
+  } else if (rule.order >= Order::kRotaryFirst && rule.order <= Order::kHeadValues) {
     weight.parts = parts_of_latent(rule, part, t);
     if (rule.order >= Order::kHeadKeys) weight.experts = t.num_heads;
   } else {
@@ -312,8 +359,9 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
 
 // The bias rule of a weight rule. The caller sets the names.
 WeightRule bias_of(const WeightRule& rule) {
-  const bool is_window = rule.order == Order::kWindow;
-  return {.n = rule.n, .order = is_window ? Order::kSame : rule.order};
+  const bool is_kernel = rule.order == Order::kWindow || rule.order == Order::kFlat;
+  return {
+      .n = rule.n, .order = is_kernel ? Order::kSame : rule.order, .row_scales = rule.row_scales};
 }
 
 }  // namespace
@@ -335,7 +383,11 @@ Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const 
     if (rule.when && !rule.when(traits)) continue;
     const auto add = [&](const WeightRule& one, std::string name, const std::string& tensor) {
       const std::string& front = one.order == Order::kByDistance ? std::string() : tensor_scope;
-      ids_.emplace_back(name, builder.add(make_weight(one, traits, scope + name, front + tensor)));
+      graph::Weight weight = make_weight(one, traits, scope + name, front + tensor);
+      if (!one.row_scales.empty())
+        for (graph::WeightPart& part : weight.parts)
+          part.row_scales = tensor_scope + std::string(one.row_scales);
+      ids_.emplace_back(name, builder.add(std::move(weight)));
     };
     std::string name(rule.name), tensor(rule.tensor);
     add(rule, name, tensor);
@@ -359,6 +411,12 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
     for (const graph::WeightPart& part : weight.parts) {
       if (part.sinusoids != graph::Sinusoids::kNone) continue;
       wanted.insert(part.tensor);
+      if (!part.row_scales.empty()) {
+        wanted.insert(part.row_scales);
+        graph::WeightPart scales = part;
+        scales.tensor = part.row_scales, scales.is_flat = false;
+        RETURN_IF_ERROR(check_part(checkpoint, scales, {part.tensor_rows()}));
+      }
       std::vector<int64_t> shape = {part.tensor_rows()};
       if (!weight.is_vector) shape.push_back(part.tensor_cols(weight.k));
       if (!part.elements.empty()) shape = {part.total, part.total_cols};
@@ -387,8 +445,8 @@ namespace {
 std::optional<kernels::WeightFormat> stored_format(const graph::WeightPart& part,
                                                    const io::Checkpoint& checkpoint) {
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
-  const bool whole_rows =
-      part.cols == 0 && part.total_cols == 0 && part.first_col == 0 && !part.unit_rows;
+  const bool whole_rows = part.cols == 0 && part.total_cols == 0 && part.first_col == 0 &&
+                          !part.unit_rows && part.row_scales.empty();
   if (!entry || !entry->tensor->encoding || !whole_rows ||
       part.transposed != entry->tensor->transposed)
     return {};

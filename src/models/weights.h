@@ -43,6 +43,10 @@ enum class Dim : uint8_t {
   kMelBins,
   kThreeMelBins,  // three frames side by side
   kThreeHidden,   // three hidden states side by side
+  kPatch,         // numbers of a picture's patch
+  kMerged,        // hidden states of a block of patches side by side
+  kProjector,     // see Traits
+  kFeature,
 };
 
 // Axis along which ranks can shard a weight.
@@ -80,6 +84,13 @@ enum class Order : uint8_t {
   // The weight of a convolution over `window` positions, [n, channels, window]: columns [window,
   // channels], or [channels, window] as they are stored.
   kWindow,
+  // See graph::WeightPart::is_flat.
+  kFlat,
+  // A table of positions of a picture's patches row by row, class tokens in front; here the patches
+  // come block by block.
+  kBlocks,
+  // Columns of a block of patches as [hidden, patches]; here [patches, hidden].
+  kByChannel,
   // Tables of positions without a tensor; `skipped` rows are left out. See graph::Sinusoids.
   kPowerSinusoids,
   kSpannedSinusoids,
@@ -100,8 +111,9 @@ struct WeightRule {
   Order order = Order::kSame;
   int32_t skipped = 0;  // leading rows of the tensor that are not the weight's
   kernels::WeightFormat format = {};
-  bool unit_rows = false;  // see graph::WeightPart
-  int32_t window = 0;      // kWindow
+  bool unit_rows = false;            // see graph::WeightPart
+  std::string_view row_scales = {};  // tensor behind the layer's prefix; also of the bias
+  int32_t window = 0;                // kWindow
   // Condition of the bias "attn.q.bias", tensor "self_attn.q_proj.bias"; absent: no bias.
   Condition bias = nullptr;
 };

@@ -5,81 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
-#include <span>
 
 #include "base/json.h"
-#include "base/testing/source_dir.h"
-#include "io/safetensors.h"
+#include "runtime/testing/encoder_golden.h"
 #include "runtime/testing/exactness.h"
-#include "runtime/testing/test_config.h"
 
 namespace nereid::runtime::exactness {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::filesystem::path kSource = source_dir();
-
-std::vector<TokenId> ids(const json::value& list) {
-  std::vector<TokenId> out;
-  for (const json::value& v : list.as_array()) out.push_back(v.to_number<TokenId>());
-  return out;
-}
-
-struct Case {
-  Request request;
-  std::vector<TokenId> greedy;
-};
-
-// Audio features of the golden file, [1, bins, frames], as [frames, bins].
-std::vector<float> golden_features(const std::string& model) {
-  const auto file =
-      io::TensorFile::open(kSource / "tests/golden/encoder" / (model + ".safetensors"));
-  if (!file.ok()) return {};
-  const auto tensor = std::ranges::find(file->tensors(), "input_features", &io::StoredTensor::name);
-  if (tensor == file->tensors().end()) return {};
-  const auto bins = static_cast<size_t>(tensor->shape[1]);
-  const auto frames = static_cast<size_t>(tensor->shape[2]);
-  const auto* const numbers = reinterpret_cast<const float*>(tensor->data.data());
-  std::vector<float> out(bins * frames);
-  for (size_t f = 0; f < frames; ++f)
-    for (size_t b = 0; b < bins; ++b) out[f * bins + b] = numbers[b * frames + f];
-  return out;
-}
-
-std::vector<Case> golden_cases(const std::string& model, const EncoderFacts& encoder) {
-  const json::value golden =
-      read_json_file(kSource / "tests/golden/encoder" / (model + ".json")).value();
-  std::vector<Case> all;
-  for (const json::value& v : golden.at("cases").as_array()) {
-    Case& c = all.emplace_back();
-    EncoderInput& input = c.request.encoder_input.emplace();
-    if (encoder.feature_width > 0) {
-      input.features = golden_features(model);
-      c.request.input_token_ids = ids(v.at("prompt_ids"));
-    } else {
-      input.token_ids = ids(v.at("prompt_ids"));
-      c.request.input_token_ids = {encoder.decoder_start_id};
-    }
-    c.greedy = ids(v.at("greedy_ids"));
-    c.request.max_tokens = static_cast<int32_t>(c.greedy.size());
-    c.request.output.return_log_probs = true;
-  }
-  return all;
-}
-
-ExecutorConfig encoder_config() {
-  ExecutorConfig config = test_config();
-  config.num_threads = 2;
-  config.max_batch_size = 8;
-  config.max_beam_width = 4;
-  config.kv_cache.max_tokens = 2048;
-  config.kv_cache.tokens_per_block = 16;
-  config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_encoder_test";
-  return config;
-}
 
 std::unique_ptr<Executor> open(const std::string& model, const ExecutorConfig& config) {
   auto executor = Executor::create(kSource / "tests/encoder_models" / model, config);
@@ -172,6 +107,54 @@ TEST_P(EncoderDecoder, BeamsEqualTransformers) {
   }
 }
 
+// The prompt of an alignment: the decoder's first tokens and the text that it gave.
+Request alignment_of(const Case& c) {
+  Request request = c.request;
+  request.input_token_ids.insert(request.input_token_ids.end(), c.greedy.begin(), c.greedy.end());
+  request.max_tokens = 1;
+  request.output.num_prompt_log_probs = 0;
+  request.output.alignment_heads = {{1, 0}, {0, 1}};
+  return request;
+}
+
+// Weights and log-probabilities are f32 there; the engine rounds activations to bf16.
+TEST(EncoderDecoderAlignment, ScoresEqualTransformers) {
+  constexpr double kTolerance = 0.01, kLogTolerance = 0.125;
+  const auto executor = open("whisper", encoder_config());
+  ASSERT_NE(executor, nullptr);
+  const auto golden =
+      io::TensorFile::open(kSource / "tests/golden/encoder/whisper_alignment.safetensors");
+  ASSERT_TRUE(golden.ok()) << golden.status();
+  const auto values = [&](const std::string& name) {
+    const auto tensor = std::ranges::find(golden->tensors(), name, &io::StoredTensor::name);
+    EXPECT_NE(tensor, golden->tensors().end()) << name;
+    const auto* const numbers = reinterpret_cast<const float*>(tensor->data.data());
+    return std::vector<float>(numbers, numbers + tensor->data.size() / sizeof(float));
+  };
+  Client client;
+  const std::vector<Case> cases = golden_cases("whisper", executor->encoder());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Request request = alignment_of(cases[i]);
+    request.output.alignment_heads = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+    const Outcome got = client.run(*executor, request);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    const std::vector<float> weights = values(fmt::format("weights.{}", i));
+    ASSERT_EQ(got.attention_scores.size(), weights.size());
+    constexpr size_t kPositions = 50;
+    for (size_t row = 0; row < weights.size(); row += kPositions) {
+      double sum = 0;
+      for (size_t p = 0; p < kPositions; ++p) sum += std::exp(got.attention_scores[row + p]);
+      for (size_t p = 0; p < kPositions; ++p)
+        ASSERT_NEAR(std::exp(got.attention_scores[row + p]) / sum, weights[row + p], kTolerance)
+            << "case " << i << " row " << row / kPositions << " position " << p;
+    }
+    const std::vector<float> log_probs = values(fmt::format("log_probs.{}", i));
+    ASSERT_EQ(got.prompt_log_probs.size(), log_probs.size());
+    for (size_t t = 0; t < log_probs.size(); ++t)
+      EXPECT_NEAR(got.prompt_log_probs[t], log_probs[t], kLogTolerance) << t;
+  }
+}
+
 // Alone, in company, with equal inputs, with a small cache and small steps, by beams, streamed.
 TEST_P(EncoderDecoder, OutcomesDoNotDependOnTheWay) {
   const auto alone = open(GetParam(), encoder_config());
@@ -186,6 +169,11 @@ TEST_P(EncoderDecoder, OutcomesDoNotDependOnTheWay) {
     requests.back().sampling.temperature = 3;
     requests.back().sampling.top_k = 50;
     requests.back().sampling.seed = 7;
+    requests.push_back(alignment_of(c));
+    requests.push_back(requests.back());
+    requests.back().output.num_prompt_log_probs.reset();
+    requests.back().sampling.beam_width = 2;
+    requests.back().max_tokens = 4;
   }
   std::vector<Outcome> expected;
   for (const Request& request : requests) {
@@ -253,6 +241,9 @@ TEST_P(EncoderDecoder, TensorRanksGiveTheSameBits) {
   }
   ASSERT_TRUE(two.ok()) << two.status();
   Client client;
+  Request aligned = alignment_of(golden_cases(GetParam(), one->encoder())[0]);
+  EXPECT_THAT(std::string((*two)->enqueue(aligned).status().message()),
+              HasSubstr("alignment_heads: only for encoder-decoder models on one device"));
   for (const Case& c : golden_cases(GetParam(), one->encoder()))
     EXPECT_EQ(difference(client.run(*one, c.request), client.run(**two, c.request)), "");
 }
@@ -295,9 +286,13 @@ TEST_P(EncoderDecoder, InputsAreChecked) {
               HasSubstr("the model's encoder takes"));
   EXPECT_THAT(error([&](Request& r) { r.timestamp_rules = {.first = executor->vocab_size()}; }),
               HasSubstr("timestamp_rules.first"));
-  EXPECT_THAT(
-      error([](Request& r) { r.timestamp_rules = {.first = 9}, r.sampling.beam_width = 2; }),
-      HasSubstr("timestamp_rules: not with beam_width 2"));
+  const auto aligned = [&](std::vector<AttentionHead> heads) {
+    return error([&](Request& r) { r.output.alignment_heads = std::move(heads); });
+  };
+  EXPECT_THAT(aligned({{0, 0}, {9, 0}}), HasSubstr("alignment_heads[1].layer: 9 is not in [0, "));
+  EXPECT_THAT(aligned({{-1, 0}}), HasSubstr("alignment_heads[0].layer: -1"));
+  EXPECT_THAT(aligned({{0, 99}}), HasSubstr("alignment_heads[0].head: 99 is not in [0, "));
+  EXPECT_THAT(aligned(std::vector<AttentionHead>(513)), HasSubstr("alignment_heads: 513 of them"));
   EXPECT_THAT(error([](Request& r) { r.suppressed_first_ids = {9}, r.sampling.min_tokens = 3; }),
               HasSubstr("suppressed_first_ids: not with min_tokens 3"));
   Client client;
@@ -322,7 +317,16 @@ TEST(EncoderDecoderOptions, WhatSuchModelsLackIsRefusedByName) {
   };
   EXPECT_THAT(error([](ExecutorConfig& c) { c.pipeline_parallel = 2; }),
               HasSubstr("pipeline_parallel: 2"));
-  EXPECT_THAT(error([](ExecutorConfig& c) { c.enable_lora = true; }), HasSubstr("enable_lora"));
+}
+
+TEST(EncoderDecoderOptions, ScoresCountAsLogits) {
+  ExecutorConfig config = encoder_config();
+  config.max_logits_bytes = 4096;
+  const auto executor = open("whisper", config);
+  ASSERT_NE(executor, nullptr);
+  Request request = alignment_of(golden_cases("whisper", executor->encoder())[0]);
+  EXPECT_THAT(std::string(executor->enqueue(request).status().message()),
+              HasSubstr("bytes; at most 4096 are allowed (max_logits_bytes)"));
 }
 
 TEST(EncoderDecoderOptions, OtherModelsTakeNoEncoderInput) {
@@ -335,6 +339,10 @@ TEST(EncoderDecoderOptions, OtherModelsTakeNoEncoderInput) {
   request.max_tokens = 2;
   request.encoder_input.emplace().token_ids = {1};
   EXPECT_THAT((*executor)->enqueue(request).status().message(), HasSubstr("has no encoder"));
+  request.encoder_input.reset();
+  request.output.alignment_heads = {{0, 0}};
+  EXPECT_THAT((*executor)->enqueue(request).status().message(),
+              HasSubstr("alignment_heads: only for encoder-decoder models on one device"));
 }
 
 }  // namespace

@@ -163,7 +163,9 @@ void Engine::cancel(RequestId id) {
 
 void Engine::post(EngineUpdate update) {
   // Beams that do not stream have no update but what their prompt gives, until they end.
-  if (update.row.empty() && !update.context_logits && !update.prompt_scores) return;
+  if (update.row.empty() && !update.context_logits && !update.prompt_scores &&
+      !update.attention_scores)
+    return;
   if (update.row.finished) close(update.row.id);
   updates_.push_back(std::move(update));
 }

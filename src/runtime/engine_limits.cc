@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "convert/engine_cache.h"
 #include "io/engine_file.h"
+#include "models/formats/trtllm_halves.h"
 
 namespace nereid::runtime {
 namespace {
@@ -27,6 +28,10 @@ StatusOr<bool> is_cpu_engine(const std::filesystem::path& model) {
 
 }  // namespace
 
+std::filesystem::path encoder_beside(const std::filesystem::path& decoder) {
+  return models::folder_beside(models::decoder_folder(decoder), models::Half::kEncoder);
+}
+
 StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path& model,
                                                     ExecutorConfig& config) {
   if (config.device == "auto") {
@@ -43,6 +48,9 @@ StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path&
   }
   apply_limit("max_batch_size", limits->max_batch_size, model, config.max_batch_size);
   apply_limit("max_num_tokens", limits->max_num_tokens, model, config.max_num_tokens);
+  if (limits->max_encoder_input_len > 0)
+    apply_limit("max_encoder_input_len", limits->max_encoder_input_len, model,
+                config.max_encoder_input_len);
   if (config.max_beam_width > limits->max_beam_width)
     return invalid_argument("max_beam_width: {} is more than the {} that {} was built with",
                             config.max_beam_width, limits->max_beam_width, model.string());

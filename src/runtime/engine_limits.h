@@ -17,4 +17,7 @@ namespace nereid::runtime {
 StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path& model,
                                                     ExecutorConfig& config);
 
+// The encoder's folder of an encoder-decoder model in two folders, of which `decoder` is one.
+std::filesystem::path encoder_beside(const std::filesystem::path& decoder);
+
 }  // namespace nereid::runtime

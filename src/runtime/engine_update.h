@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "nereid/response.h"
 #include "sched/update.h"
 
 namespace nereid::runtime {
@@ -19,6 +20,7 @@ struct EngineUpdate {
   std::shared_ptr<const std::vector<float>> context_logits;
   // The same for the prompt's scores; what comes behind them waits until they are done.
   std::shared_ptr<const PromptScores> prompt_scores;
+  std::shared_ptr<const AttentionScores> attention_scores;  // see context_logits
   std::vector<float> embedding;  // with the last update of a sequence that is pooled
 };
 

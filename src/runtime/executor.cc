@@ -2,11 +2,13 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "exec/encoder_pass.h"
 #include "nereid/executor.h"
 #include "runtime/clock.h"
 #include "runtime/engine.h"
@@ -17,6 +19,7 @@
 #include "runtime/outputs/response_store.h"
 #include "runtime/outputs/stats_rings.h"
 #include "runtime/progress.h"
+#include "runtime/prompts/pictures.h"
 #include "runtime/prompts/prompt_scorer.h"
 #include "runtime/prompts/prompt_table.h"
 #include "runtime/request_sequences.h"
@@ -63,7 +66,10 @@ sched::Limits limits_of(const ModelInstance& instance, const ExecutorConfig& con
           .max_adapter_pages = runner.num_adapter_pages,
           .max_encoder_length = runner.max_encoder_length,
           .max_encoder_tokens = runner.max_encoder_tokens,
-          .num_cross_blocks = runner.num_cross_blocks,
+          .max_encoder_parts = runner.num_feature_blocks > 0
+                                   ? exec::max_picture_parts(instance.pictures.facts)
+                                   : runner.max_rows,
+          .num_encoder_blocks = runner.num_cross_blocks + runner.num_feature_blocks,
           .policy = config.scheduler};
 }
 
@@ -123,6 +129,8 @@ class ExecutorImpl : public Executor {
                                                                : std::nullopt,
                 .weighs_drafts = model_.runner->weighs_drafts(),
                 .encoder = model_.encoder,
+                .pictures = model_.pictures,
+                .scored_heads = model_.runner->scored_heads(),
                 .num_labels = model_.score_head.num_labels},
         typical_acceptance_(config.typical_acceptance),
         max_time_(config.max_request_secs > 0 ? std::chrono::seconds(config.max_request_secs)
@@ -252,6 +260,7 @@ class ExecutorImpl : public Executor {
   int32_t hidden_size() const override { return model_.runner->hidden_size(); }
   int32_t max_sequence_length() const override { return bounds_.limits.max_sequence_length; }
   EncoderFacts encoder() const override { return bounds_.encoder; }
+  PictureFacts pictures() const override { return bounds_.pictures.shown(); }
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }
 
  private:
@@ -260,8 +269,28 @@ class ExecutorImpl : public Executor {
     Grammars::Order guide;
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
-    EncoderRows encoder;
+    std::vector<EncoderRows> encoder_inputs;
+    PromptPositions positions;
+    std::shared_ptr<AttentionScores> scores;
+    int64_t num_scores = 0;
+    int64_t logits_bytes = 0;           // of the whole request
     std::vector<TokenId> external_ids;  // of the prompt, without what stands in front of it
+  };
+  // Takes back what was promised for requests that are then refused.
+  struct LogitsPromise {
+    LogitsPromise(Progress& progress, int64_t bytes, int64_t most)
+        : progress(progress),
+          bytes(bytes),
+          most(most),
+          is_made(progress.promise_logits(bytes, most)) {}
+    ~LogitsPromise() {
+      if (is_made) progress.promise_logits(-bytes, most);
+    }
+    LogitsPromise(const LogitsPromise&) = delete;
+    LogitsPromise& operator=(const LogitsPromise&) = delete;
+    Progress& progress;
+    const int64_t bytes, most;
+    bool is_made;
   };
   // An adapter of rows becomes a part of the request.
   StatusOr<Findings> find(Request& request) {
@@ -277,10 +306,45 @@ class ExecutorImpl : public Executor {
       }
     }
     found.input_keys = input_keys(request, bounds_.vocab_size);
+    found.logits_bytes = logits_bytes(request, bounds_);
+    found.num_scores = num_attention_scores(request, bounds_);
     if (request.encoder_input)
-      found.encoder = encoder_rows(*std::exchange(request.encoder_input, std::nullopt),
-                                   bounds_.encoder.feature_width, request.cache_salt);
+      found.encoder_inputs.push_back(encoder_rows(
+          *std::exchange(request.encoder_input, std::nullopt), bounds_.encoder.feature_width,
+          request.cache_salt, found.adapter ? found.adapter->key : 0));
+    if (request.pictures.empty()) return found;
+    const size_t num_tokens = request.input_token_ids.size();
+    if (bounds_.pictures.has_components)
+      found.positions = prompt_positions(request.pictures, num_tokens, bounds_.pictures.facts);
+    found.encoder_inputs =
+        picture_inputs(std::exchange(request.pictures, {}), bounds_.pictures, request.cache_salt);
+    add_picture_keys(found.encoder_inputs, num_tokens, found.input_keys);
     return found;
+  }
+
+  // Memory that the engine's thread would spend milliseconds on. Null: the request asks for none.
+  static StatusOr<std::shared_ptr<AttentionScores>> memory_for_scores(const Request& request,
+                                                                      int64_t numbers) {
+    if (numbers == 0) return std::shared_ptr<AttentionScores>();
+    const int64_t heads = std::ssize(request.output.alignment_heads);
+    const int64_t tokens = std::ssize(request.input_token_ids);
+    auto scores = std::make_shared<AttentionScores>();
+    scores->num_heads = static_cast<int32_t>(heads);
+    scores->num_tokens = static_cast<int32_t>(tokens);
+    scores->num_positions = static_cast<int32_t>(numbers / heads / tokens);
+    try {
+      scores->scores.resize(static_cast<size_t>(numbers));
+    } catch (const std::bad_alloc&) {
+      return resource_exhausted("there is no memory for {} attention scores", numbers);
+    }
+    return scores;
+  }
+
+  // A token's numbers of logits and attention scores, in multiples of the vocabulary.
+  int32_t score_weight(const AttentionScores* scores) const {
+    if (!scores) return 1;
+    return static_cast<int32_t>(1 + int64_t{scores->num_heads} * scores->num_positions /
+                                        bounds_.vocab_size);
   }
 
   Status check_all(const std::vector<Request>& requests) const {
@@ -299,7 +363,16 @@ class ExecutorImpl : public Executor {
       ASSIGN_OR_RETURN(Findings found, find(r));
       findings.push_back(std::move(found));
       count += num_sequences(r);
-      logits += logits_bytes(r, bounds_);
+      logits += findings.back().logits_bytes;
+    }
+    LogitsPromise promise(progress_, logits, bounds_.max_logits_bytes);
+    if (!promise.is_made)
+      return unavailable(
+          "{} bytes of logits do not fit beside {} bytes for other requests; at most {} together "
+          "are allowed (max_logits_bytes)",
+          logits, progress_.promised_logits(), bounds_.max_logits_bytes);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSIGN_OR_RETURN(findings[i].scores, memory_for_scores(requests[i], findings[i].num_scores));
     }
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
@@ -307,18 +380,12 @@ class ExecutorImpl : public Executor {
     std::lock_guard lock(mutex_);
     if (closed_) return unavailable("shutting down: no new requests");
     RETURN_IF_ERROR(health());
-    if (!progress_.promise_logits(logits, bounds_.max_logits_bytes))
-      return unavailable(
-          "{} bytes of logits do not fit beside {} bytes for other requests; at most {} together "
-          "are allowed (max_logits_bytes)",
-          logits, progress_.promised_logits(), bounds_.max_logits_bytes);
     const int32_t most = bounds_.limits.max_queue_size;
-    if (!progress_.enter_queue(count, most)) {
-      progress_.promise_logits(-logits, bounds_.max_logits_bytes);
+    if (!progress_.enter_queue(count, most))
       return resource_exhausted(
           "queue is full: {} requests wait, {} more would be over {} (max_queue_size)",
           progress_.num_queued(), count, most);
-    }
+    promise.is_made = false;  // kept: the outbox takes it back, request by request
     for (size_t i = 0; i < requests.size(); ++i) {
       Request& request = requests[i];
       const RequestId id = last_id_ + 1;
@@ -331,12 +398,17 @@ class ExecutorImpl : public Executor {
       }
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(findings[i].external_ids), std::move(call),
-                                logits_bytes(request, bounds_)));
+                                findings[i].logits_bytes));
       const Grammars::Order guide = findings[i].guide;
+      const int32_t weight = score_weight(findings[i].scores.get());
       SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
-                          .encoder = std::move(findings[i].encoder),
+                          .encoder_inputs = std::move(findings[i].encoder_inputs),
+                          .components = std::move(findings[i].positions.components),
+                          .component_offset = findings[i].positions.offset,
+                          .scores = std::move(findings[i].scores),
                           .guide = guide.guide,
                           .adapter = findings[i].adapter.get(),
+                          .score_weight = weight,
                           .typical_acceptance = typical_acceptance_,
                           .max_time = max_time_,
                           .arrival = model_.clock->now()};

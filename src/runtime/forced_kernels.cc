@@ -23,9 +23,13 @@ Status check_op(const std::string& choice) {
     known += known.empty() ? "" : ", ";
     known += name;
   };
-  // FusedLinear takes its kernels from the products that it replaces.
+  // FusedLinear takes its kernels from the products that it replaces. That of CrossScores is
+  // chosen when a plan is bound.
   [&]<class... Ops>(std::type_identity<std::tuple<Ops...>>) {
-    ((std::is_same_v<Ops, kernels::FusedLinear> ? void() : look_at(Ops::kName)), ...);
+    const auto is_derived = []<class Op>(std::type_identity<Op>) {
+      return std::is_same_v<Op, kernels::FusedLinear> || std::is_same_v<Op, kernels::CrossScores>;
+    };
+    ((is_derived(std::type_identity<Ops>()) ? void() : look_at(Ops::kName)), ...);
   }(std::type_identity<kernels::AllOps>{});
   if (found) return ok();
   return invalid_argument("forced_kernels: '{}' is not 'op:kernel' with op one of {}", choice,

@@ -287,13 +287,35 @@ Status set_blocks(const Part& part, const ExecutorConfig& config, size_t bytes_b
   return ok();
 }
 
-// Positions of an encoder's input without an option for them.
-constexpr int32_t kUsualEncoderLength = 4096;
+// Positions of an encoder's input without an option for them: of text or sound, of a picture.
+constexpr int32_t kUsualEncoderLength = 4096, kUsualPatches = 8192;
+// Largest pictures whose features are kept, without an option, and their share of the memory.
+constexpr int64_t kUsualPictures = 16;
+constexpr double kUsualFeatureShare = 0.05;
 
-// Limits of an encoder-decoder model's encoder steps, and blocks of cross attention: for a full
-// batch of the longest inputs within a share of the KV memory, at least for one input.
+// Blocks for encoder results: `full` of them within a share of the KV memory, at least `one`. An
+// option for the share is taken whole.
+int32_t result_blocks(const Part& part, const ExecutorConfig& config, size_t bytes_beside,
+                      const exec::RunnerLimits& limits, size_t block_bytes, int64_t one,
+                      int64_t full, double usual_share) {
+  exec::RunnerLimits without = limits;
+  without.num_blocks = without.num_host_blocks = 0;
+  without.num_cross_blocks = without.num_feature_blocks = 0;
+  const size_t budget = budget_of(part, without, config, bytes_beside);
+  const size_t fixed = std::min(budget, total_bytes(part, without));
+  const double share = config.kv_cache.cross_fraction.value_or(usual_share);
+  const auto affordable = static_cast<int64_t>(share * static_cast<double>(budget - fixed) /
+                                               static_cast<double>(block_bytes));
+  const int64_t enough = config.kv_cache.cross_fraction ? affordable : std::min(affordable, full);
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(enough, one, std::numeric_limits<int32_t>::max() / 2));
+}
+
+// Limits of the encoder's steps, and blocks of its results.
 Status set_encoder(const Part& part, const ExecutorConfig& config, size_t bytes_beside,
                    exec::RunnerLimits& limits) {
+  const io::PictureFacts& pictures = part.plan.model.pictures;
+  const bool takes_pictures = pictures.patch_width > 0;
   const int32_t most = part.plan.model.encoder_positions;
   const int32_t wanted = config.max_encoder_input_len;
   if (most == 0) {
@@ -304,23 +326,25 @@ Status set_encoder(const Part& part, const ExecutorConfig& config, size_t bytes_
   if (wanted > most && part.logs)
     log_warn("max_encoder_input_len: {} is more than the {} that the model allows, which is used",
              wanted, most);
-  limits.max_encoder_length = std::min(wanted > 0 ? wanted : kUsualEncoderLength, most);
+  const int32_t usual = takes_pictures ? kUsualPatches : kUsualEncoderLength;
+  limits.max_encoder_length = std::min(wanted > 0 ? wanted : usual, most);
+  const int32_t frame = pictures.grid * pictures.grid + pictures.class_tokens;
+  if (pictures.grid > 0 && limits.max_encoder_length < frame)
+    return invalid_argument("max_encoder_input_len: {}; every picture of the model has {} rows",
+                            limits.max_encoder_length, frame);
   limits.max_encoder_tokens = std::max(limits.max_encoder_length, limits.max_tokens);
-  const int32_t one = exec::cross_blocks_per_input(limits);
-  limits.num_cross_blocks = one;
-  exec::RunnerLimits without = limits;
-  without.num_blocks = without.num_host_blocks = 0;
-  without.num_cross_blocks = 0;
-  const size_t budget = budget_of(part, without, config, bytes_beside);
-  const size_t fixed = std::min(budget, total_bytes(part, without));
-  const double share = config.kv_cache.cross_fraction.value_or(0.5);
-  const auto affordable =
-      static_cast<int64_t>(share * static_cast<double>(budget - fixed) /
-                           static_cast<double>(exec::cross_block_bytes(part.plan, limits)));
-  const int64_t full = int64_t{one} * limits.max_rows;
-  const int64_t enough = config.kv_cache.cross_fraction ? affordable : std::min(affordable, full);
-  limits.num_cross_blocks = static_cast<int32_t>(
-      std::clamp<int64_t>(enough, one, std::numeric_limits<int32_t>::max() / 2));
+  if (takes_pictures) {
+    const int32_t features = limits.max_encoder_length / (pictures.merge * pictures.merge);
+    const int64_t one = blocks_for(std::max(features, 1), limits.block_tokens);
+    limits.num_feature_blocks = result_blocks(part, config, bytes_beside, limits,
+                                              exec::feature_block_bytes(part.plan, limits), one,
+                                              one * kUsualPictures, kUsualFeatureShare);
+    return ok();
+  }
+  const int64_t one = exec::cross_blocks_per_input(limits);
+  limits.num_cross_blocks =
+      result_blocks(part, config, bytes_beside, limits, exec::cross_block_bytes(part.plan, limits),
+                    one, one * limits.max_rows, 0.5);
   return ok();
 }
 
@@ -343,6 +367,7 @@ StatusOr<exec::RunnerLimits> size_part(const Part& part, const ExecutorConfig& c
   if (config.kv_cache.type == KvCacheType::kAuto && limits.kv_type != DType::kBF16 && part.logs)
     log_info("KV cache type {}, from the checkpoint", name_of(limits.kv_type));
   limits.depth = depth_for(config, plan.mapping.pp);
+  limits.has_components = exec::reads_components(plan);
   set_max_tokens(part, config, all_states, limits);
   RETURN_IF_ERROR(set_adapters(part, config, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
@@ -366,6 +391,7 @@ void reduce(const exec::RunnerLimits& other, const std::vector<exec::CacheGroup>
   take_less(limits.max_sequence_length, other.max_sequence_length);
   take_less(limits.max_logits, other.max_logits);
   take_less(limits.num_cross_blocks, other.num_cross_blocks);
+  take_less(limits.num_feature_blocks, other.num_feature_blocks);
   take_less(limits.num_adapters, other.num_adapters);
   take_less(limits.num_adapter_pages, other.num_adapter_pages);
   limits.adapter_page_numbers = std::max(limits.adapter_page_numbers, other.adapter_page_numbers);

@@ -16,6 +16,7 @@
 #include "runtime/adapters/adapter_cache.h"
 #include "runtime/clock.h"
 #include "runtime/grammars/grammar_masks.h"
+#include "runtime/prompts/pictures.h"
 #include "runtime/speculation/speculation.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -38,7 +39,8 @@ struct ModelInstance {
   std::unique_ptr<exec::Runner> runner;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: none, or in an unsupported format
   std::vector<TokenId> default_end_ids;
-  EncoderFacts encoder;
+  EncoderFacts encoder;  // of an encoder-decoder model
+  PictureRules pictures;
   models::ScoreHead score_head;        // without labels unless the model scores texts
   convert::EngineLimits limits;        // of requests; step limits are in the runner
   std::unique_ptr<Proposer> proposer;  // of drafts; null: none

@@ -53,7 +53,11 @@ void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
 
 Status load_adapters(const std::filesystem::path& engine, std::vector<io::AdapterModule> modules,
                      const ExecutorConfig& config, ModelInstance& model) {
-  ASSIGN_OR_RETURN(auto base, BaseWeights::open(engine));
+  // An encoder-decoder model's engine has a part of the matrices, so it has no DoRA.
+  std::shared_ptr<const BaseWeights> base;
+  if (model.encoder.max_length == 0) {
+    ASSIGN_OR_RETURN(base, BaseWeights::open(engine));
+  }
   const exec::RunnerLimits& limits = model.runner->limits();
   model.adapters = std::make_unique<AdapterCache>(
       AdapterBounds{std::move(modules), config.peft_cache.max_adapter_size, std::move(base),
@@ -69,7 +73,7 @@ Status load_adapters(const std::filesystem::path& engine, std::vector<io::Adapte
 // The engines of all ranks.
 struct RankEngines {
   std::vector<io::EngineFile> files;
-  std::vector<io::EngineFile> encoders;  // of an encoder-decoder model, else none
+  std::vector<io::EngineFile> encoders;  // none: the model has no encoder
   std::vector<const kernels::OpenedDevice*> devices;
   std::shared_ptr<RankProcesses> processes;  // of ranks from first_process on; null: none
   int32_t first_process = 1;
@@ -141,7 +145,7 @@ StatusOr<std::unique_ptr<exec::Runner>> load_processes(RankEngines ranks,
                                                        Health& health) {
   if (!ranks.encoders.empty())
     return unsupported(
-        "rank_processes, process_mode: ranks of encoder-decoder models are threads; allowed are "
+        "rank_processes, process_mode: ranks of models with an encoder are threads; allowed are "
         "rank_processes false and process_mode leader without launched processes");
   RankProcesses& processes = *ranks.processes;
   const auto first = static_cast<size_t>(ranks.first_process);
@@ -297,32 +301,74 @@ StatusOr<io::EngineFile> open_part(const std::filesystem::path& engine,
   return file;
 }
 
-// Builds or finds the encoders of an encoder-decoder model's ranks. Unimplemented: an option that
-// such models do not have.
+// NotFound: a decoder's engine without its encoder's.
+StatusOr<std::filesystem::path> encoder_of(const std::filesystem::path& model_dir) {
+  const std::filesystem::path decoder = convert::given_engine(model_dir);
+  std::filesystem::path dir = convert::encoder_path(model_dir);
+  if (decoder.empty() || !convert::given_engine(dir).empty()) return dir;
+  return not_found(
+      "{}: is missing; {} is the decoder of an encoder-decoder model, whose encoder lies beside it",
+      (dir / "rank0.engine").string(), decoder.string());
+}
+
+// InvalidArgument: not the halves of one model.
+Status check_halves(const io::EngineFile& encoder, const io::EngineFile& decoder) {
+  const io::ModelFacts &a = encoder.plan().model, &b = decoder.plan().model;
+  const auto text = [](const io::ModelFacts& facts) {
+    return fmt::format("{} with {} tokens and {} layers of cross attention", facts.architecture,
+                       facts.vocab_size, facts.num_cross_layers);
+  };
+  bool fits = a.is_encoder && text(a) == text(b);
+  const auto &own = encoder.plan().modules, &all = decoder.plan().modules;
+  if (own.size() > all.size() || (own.empty() != all.empty()))
+    return invalid_argument(
+        "{} has {} modules of adapters, {} {}; build both with the same --lora_plugin",
+        encoder.path().string(), own.size(), decoder.path().string(), all.size());
+  for (const io::Call& call : encoder.plan().calls)
+    if (const auto* store = std::get_if<kernels::ids::StoreKv>(&call.op))
+      fits &= store->heads.dim == b.head_dim;
+  if (fits) return ok();
+  return invalid_argument("{}: is of {}{}, {} of {}; build both of one checkpoint",
+                          encoder.path().string(), a.is_encoder ? "" : "no encoder, but of ",
+                          text(a), decoder.path().string(), text(b));
+}
+
+// Builds or finds the encoders of a model's ranks. Unimplemented: an option without encoders.
 Status open_encoders(const std::filesystem::path& model_dir, const ExecutorConfig& config,
                      const convert::BuildOptions& build,
                      std::deque<io::MemoryEngineCloser>& closers, RankEngines& ranks,
                      ModelInstance& model) {
   const auto refuse = [](std::string_view option, auto value, std::string_view allowed) {
-    return unsupported("{}: {} is not for encoder-decoder models; allowed is {}", option, value,
+    return unsupported("{}: {} is not for models with an encoder; allowed is {}", option, value,
                        allowed);
   };
+  const io::ModelFacts& facts = ranks.plan().model;
+  const bool takes_pictures = facts.pictures.patch_width > 0;
   io::Mapping mapping = ranks.plan().mapping;
   if (mapping.pp > 1) return refuse("pipeline_parallel", mapping.pp, "1");
   if (!config.draft_model.empty())
     return refuse("draft_model", config.draft_model.string(), "none");
-  if (config.enable_lora) return refuse("enable_lora", "true", "false");
+  if (config.enable_lora && !takes_pictures && mapping.tp > 1)
+    return unsupported(
+        "tensor_parallel: {} with enable_lora is not for encoder-decoder models; allowed is 1",
+        mapping.tp);
   convert::BuildOptions own = build;
   own.compile.half = models::Half::kEncoder;
   own.compile.head = {};
+  if (takes_pictures) own.compile.adapters = false;
+  ASSIGN_OR_RETURN(const auto dir, encoder_of(model_dir));
   for (mapping.rank = 0; mapping.rank < mapping.world(); ++mapping.rank) {
     const auto& opened = *ranks.devices[static_cast<size_t>(mapping.rank)];
-    ASSIGN_OR_RETURN(const auto path, ensure(model_dir, opened, mapping, own, closers));
+    ASSIGN_OR_RETURN(const auto path, ensure(dir, opened, mapping, own, closers));
     ASSIGN_OR_RETURN(io::EngineFile file, open_part(path, mapping));
+    if (!takes_pictures)
+      RETURN_IF_ERROR(check_halves(file, ranks.files[static_cast<size_t>(mapping.rank)]));
     ranks.encoders.push_back(std::move(file));
   }
-  const io::ModelFacts& facts = ranks.plan().model;
+  model.pictures.facts = facts.pictures;
+  if (takes_pictures) return ok();
   model.encoder.decoder_start_id = facts.decoder_start_id;
+  model.encoder.forced_bos_id = facts.forced_bos_id;
   if (!facts.reads_features) return ok();
   const io::Plan& plan = ranks.encoders[0].plan();
   for (const io::Call& call : plan.calls)
@@ -349,6 +395,10 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
   RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   build.compile.context = config.max_sequence_length;
+  // Encoders of pictures run on ranks of one stage that are threads; otherwise the model's text
+  // part is served.
+  build.compile.takes_pictures = config.pipeline_parallel <= 1 && !config.rank_processes &&
+                                 config.process_mode == "leader" && config.draft_model.empty();
   ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
   build.random_weights = config.random_weights;
   build.measure_on = device.device.get();
@@ -378,7 +428,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
     engines.push_back(std::move(path));
   }
   const io::ModelFacts facts = ranks.plan().model;
-  if (facts.num_cross_layers > 0)
+  if (facts.encoder_positions > 0)
     RETURN_IF_ERROR(open_encoders(model_dir, config, build, closers, ranks, model));
   std::vector<io::AdapterModule> modules = ranks.plan().modules;
   if (config.enable_lora && modules.empty())
@@ -401,7 +451,18 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   }
   RETURN_IF_ERROR(make_runners(std::move(ranks), whole ? &*whole : nullptr, model_dir, config,
                                build.compile.forced, has_trees, model));
-  model.encoder.max_length = model.runner->limits().max_encoder_length;
+  const exec::RunnerLimits& limits = model.runner->limits();
+  if (facts.num_cross_layers > 0) model.encoder.max_length = limits.max_encoder_length;
+  if (facts.pictures.patch_width > 0) {
+    io::PictureFacts& pictures = model.pictures.facts;
+    pictures.max_frames = std::min(pictures.max_frames, exec::max_picture_parts(pictures));
+    const int32_t frame = pictures.grid * pictures.grid + pictures.class_tokens;
+    model.pictures.max_patches =
+        pictures.grid > 0 ? limits.max_encoder_length / frame * pictures.grid * pictures.grid
+                          : limits.max_encoder_length;
+    model.pictures.has_components = limits.has_components;
+    model.pictures.max_positions = limits.max_sequence_length;
+  }
   if (config.enable_lora)
     RETURN_IF_ERROR(load_adapters(engines[0], std::move(modules), config, model));
   return model;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "nereid/request.h"
+#include "nereid/response.h"
 #include "runtime/adapters/adapter.h"
 #include "runtime/prompts/encoder_input.h"
 #include "sched/sequence.h"
@@ -17,9 +18,13 @@ namespace nereid::runtime {
 // Parts made or found for a request.
 struct SequenceParts {
   std::vector<sched::InputKey> input_keys;
-  EncoderRows encoder;                                  // length 0: none
+  std::vector<EncoderRows> encoder_inputs;
+  std::vector<int32_t> components;  // see SequencePayload
+  int32_t component_offset = 0;
+  std::shared_ptr<AttentionScores> scores;              // null: it asks for none
   std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
   const Adapter* adapter = nullptr;                     // null: none
+  int32_t score_weight = 1;                             // see sched::SequenceSpec
   float typical_acceptance = 0;                         // see ExecutorConfig
   // Most time from the arrival to the end, whatever the request asks for.
   std::chrono::milliseconds max_time = std::chrono::milliseconds::max();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nereid/request.h"
+#include "nereid/response.h"
 #include "runtime/prompts/encoder_input.h"
 #include "sched/sequence.h"
 #include "text/grammar/guided_output.h"
@@ -32,7 +33,16 @@ struct SequencePayload : sched::Payload {
   // vocabulary size + i is row i.
   std::vector<uint16_t> prompt_table;
 
-  EncoderRows encoder;  // EncoderInputs; length 0: none
+  // EncoderInputs
+  std::vector<EncoderRows> encoder_inputs;  // as SequenceSpec::encoder_inputs
+  // Components of the prompt's positions, kernels::kPositionComponents each; empty: each is the
+  // position. Behind the prompt: position + component_offset.
+  std::vector<int32_t> components;
+  int32_t component_offset = 0;
+
+  // Alignment: memory for the scores of OutputConfig::alignment_heads, of the request's first
+  // sequence; null: none. Only the module writes to it.
+  std::shared_ptr<AttentionScores> scores;
 
   // GrammarMasks: what the output must be; null: anything (SequenceSpec::has_grammar is false)
   std::shared_ptr<const text::OutputConstraint> guide;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/modules/adapters.h"
+#include "runtime/modules/alignment.h"
 #include "runtime/modules/encoder_inputs.h"
 #include "runtime/modules/output_logits.h"
 #include "runtime/modules/prefill_limit.h"
@@ -19,6 +20,7 @@ std::unique_ptr<StepModule> make_run_hash();
 //   offer(): PrefillLimit before Speculation, which reads it; GrammarMasks before Speculation. A
 //   sequence has the drafts of one of them; a wait for
 //     forced tokens is decided once.
+//   planned(): EncoderInputs before Adapters, which sets the adapters of the inputs.
 //   completed(): modules that can fail a row before modules that count rows (GrammarMasks and the
 //     ones behind it): a row that fails its sequence is not counted.
 //   finished(): StepRecorder is last and reads the updates as clients get them.
@@ -34,9 +36,10 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
   StepModules all;
   if (options.max_prefill > Duration(0))
     all.push_back(std::make_unique<PrefillLimit>(options.max_prefill));
+  all.push_back(std::make_unique<EncoderInputs>(runner.limits().block_tokens));
   all.push_back(std::make_unique<Adapters>(runner.limits()));
-  all.push_back(std::make_unique<EncoderInputs>());
   all.push_back(std::make_unique<PromptEmbeddings>(runner.vocab_size(), runner.embedding_width()));
+  all.push_back(std::make_unique<Alignment>());
   all.push_back(std::make_unique<OutputLogits>(runner.vocab_size()));
   all.push_back(
       std::make_unique<Pooler>(runner.hidden_size(), runner.num_states(), options.score_head));

@@ -1,5 +1,6 @@
 // Scheduler: admission of waiting sequences, and the block accounting of each capacity policy.
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
@@ -56,23 +57,31 @@ bool Scheduler::pause_for(const Sequence& sequence) {
 }
 
 Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
-  if (!hold_encoder(sequence)) return Admission::kNoRoom;
+  if (!hold_lasting_results(sequence)) return Admission::kNoRoom;
   const Admission admission = try_admit_tokens(sequence, now);
-  if (admission != Admission::kAdmitted) release_encoder(sequence);
+  if (admission != Admission::kAdmitted) drop_results(sequence);
   return admission;
 }
 
-// False: no room for its encoder input's result.
-bool Scheduler::hold_encoder(Sequence& sequence) {
-  const EncoderSpec& encoder = sequence.spec_.encoder;
-  if (encoder.length == 0) return true;
-  sequence.encoder_ = encoders_.hold(encoder.key, encoder.length);
-  return sequence.encoder_ != nullptr;
+// Holds the results that all of its tokens read. False: no room.
+bool Scheduler::hold_lasting_results(Sequence& sequence) {
+  const std::vector<EncoderSpec>& inputs = sequence.spec_.encoder_inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].end != EncoderSpec::kAllTokens) continue;
+    sequence.results_[i] = encoders_.hold(inputs[i].key, inputs[i].num_results);
+    if (!sequence.results_[i]) return false;
+  }
+  return true;
 }
 
-void Scheduler::release_encoder(Sequence& sequence) {
-  if (sequence.encoder_ != nullptr) encoders_.release(*sequence.encoder_);
-  sequence.encoder_ = nullptr;
+void Scheduler::drop_result(Sequence& sequence, size_t input) {
+  if (EncoderCache::Entry* const entry = std::exchange(sequence.results_[input], nullptr))
+    encoders_.release(*entry);
+}
+
+void Scheduler::drop_results(Sequence& sequence) {
+  for (size_t i = 0; i < sequence.results_.size(); ++i) drop_result(sequence, i);
+  sequence.next_input_ = 0;
 }
 
 Scheduler::Admission Scheduler::try_admit_tokens(Sequence& sequence, Time now) {

@@ -29,12 +29,14 @@ struct Limits {
   // Rows of logits per step: one per running sequence, the rest for context logits. Values below
   // max_batch_size stand for max_batch_size.
   int32_t max_logits = 0;
-  // Prompt positions per step with log-probabilities; 0: no limit.
+  // Prompt positions per step with log-probabilities or attention scores, each times its sequence's
+  // score_weight; one position always has room. 0: no limit.
   int32_t max_scored_tokens = 0;
   int32_t max_adapters = 0;       // distinct adapters of sequences that hold memory
   int32_t max_adapter_pages = 0;  // pages of these adapters together
-  // Encoder inputs: positions of one, positions per step, blocks of their results; 0: no encoder.
-  int32_t max_encoder_length = 0, max_encoder_tokens = 0, num_cross_blocks = 0;
+  // Encoder inputs: positions of one; positions and parts per step; blocks of results. 0: none.
+  int32_t max_encoder_length = 0, max_encoder_tokens = 0, max_encoder_parts = 0;
+  int32_t num_encoder_blocks = 0;
   SchedulerConfig policy;  // kSwap: requires enable_reuse and a host pool
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_batch_size); }

@@ -15,12 +15,11 @@ StepPlan Scheduler::plan(Time now, StepPlan former) {
   ++serial_;
   short_of_memory_ = false;
   first_sat_out_last_ = std::exchange(first_sat_out_, false);
-  int32_t encoder_tokens = limits_.max_encoder_tokens;
-  plan_encodes(plan, encoder_tokens);
+  pass_inputs();
   sort_running();
   plan_decodes(plan);
   admit_waiting(plan, now);
-  plan_encodes(plan, encoder_tokens);
+  plan_encodes(plan);
   plan_shares(plan);
   plan_drafts(plan);
   plan.onboards = pool_.take_onboards();
@@ -61,10 +60,10 @@ void Scheduler::sort_running() {
     if (sequence->awaits_adapter_) sequence->awaits_adapter_ = !has_adapter(*sequence);
     // A preempted sequence needs memory soon: no new sequence is admitted before it.
     short_of_memory_ |= sequence->preempted_;
-    if (!can_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
+    if (!may_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
     if (limits_.num_stages > 1 && sequence->has_unknown()) continue;
     const int32_t n = sequence->length() - sequence->computed_;
-    if (n > 1 || sequence->wants_all_logits()) {
+    if (n > 1 || sequence->wants_all_logits() || num_ready(*sequence) == 0) {
       if (shares_.empty()) {
         const bool whole = !limits_.policy.enable_chunked_context;
         set_aside = std::min({left, n, whole ? n : limits_.tokens_per_block});
@@ -80,18 +79,76 @@ void Scheduler::sort_running() {
   }
 }
 
-// Encoder inputs of running sequences, in order, as far as `left` positions last: whole, because
-// each of their positions attends to all. They are computed in front of the step's rows.
-void Scheduler::plan_encodes(StepPlan& plan, int32_t& left) {
-  if (left == 0) return;
-  for (Sequence* sequence : running_) {
-    EncoderCache::Entry* const entry = sequence->encoder_;
-    if (entry == nullptr || entry->is_computed || sequence->draining()) continue;
-    if (entry->length > left || std::ssize(plan.encodes) >= limits_.max_batch_size) return;
-    left -= entry->length;
-    entry->is_computed = true;
-    plan.encodes.push_back(sequence);
+// Positions from computed_ on whose encoder results are there.
+int32_t Scheduler::num_ready(const Sequence& s) {
+  const std::vector<EncoderSpec>& inputs = s.spec_.encoder_inputs;
+  for (size_t i = s.next_input_; i < inputs.size(); ++i) {
+    if (inputs[i].end <= s.computed_ || (s.results_[i] && s.results_[i]->is_computed)) continue;
+    return std::max(inputs[i].begin - s.computed_, 0);
   }
+  return INT32_MAX;
+}
+
+// Drops the results whose tokens have been planned: later steps may write to their blocks. Rows
+// that are computed again (Scheduler::undrawn) need theirs again.
+void Scheduler::pass_inputs() {
+  for (Sequence* s : running_) {
+    const std::vector<EncoderSpec>& inputs = s->spec_.encoder_inputs;
+    while (s->next_input_ > 0 && inputs[s->next_input_ - 1].end > s->computed_) --s->next_input_;
+    for (; s->next_input_ < inputs.size() && inputs[s->next_input_].end <= s->computed_;
+         ++s->next_input_)
+      drop_result(*s, s->next_input_);
+  }
+}
+
+// Encoder inputs of running sequences, in order, as far as the step has room for them: whole,
+// because each of their positions attends to all. They are computed in front of the step's rows.
+// Results that no row of the step can reach are not asked for.
+void Scheduler::plan_encodes(StepPlan& plan) {
+  int32_t tokens = limits_.max_encoder_tokens, parts = limits_.max_encoder_parts;
+  if (tokens == 0) return;
+  for (Sequence* sequence : running_) {
+    const std::vector<EncoderSpec>& inputs = sequence->spec_.encoder_inputs;
+    if (sequence->draining() || sequence->awaits_adapter_) continue;
+    for (size_t i = sequence->next_input_; i < inputs.size(); ++i) {
+      const bool is_far = inputs[i].begin - sequence->computed_ >= limits_.max_num_tokens;
+      if (is_far && limits_.policy.enable_chunked_context) break;
+      if (inputs[i].end <= sequence->computed_) continue;
+      if (!sequence->results_[i] && !hold_result(*sequence, i)) return;
+      EncoderCache::Entry& entry = *sequence->results_[i];
+      if (entry.is_computed) continue;
+      if (inputs[i].length > tokens || inputs[i].num_parts > parts) return;
+      tokens -= inputs[i].length;
+      parts -= inputs[i].num_parts;
+      entry.is_computed = true;
+      plan.encodes.push_back({sequence, i, entry.blocks});
+    }
+  }
+}
+
+// False: no room, and no later sequence has any to give.
+bool Scheduler::hold_result(Sequence& sequence, size_t input) {
+  const EncoderSpec& spec = sequence.spec_.encoder_inputs[input];
+  EncoderCache::Entry*& entry = sequence.results_[input];
+  do entry = encoders_.hold(spec.key, spec.num_results);
+  while (!entry && take_result_behind(sequence));
+  return entry != nullptr;
+}
+
+// Takes a result from the last sequence behind `sequence` that holds one and has no row in this
+// plan; it is computed again when it is needed.
+bool Scheduler::take_result_behind(const Sequence& sequence) {
+  for (size_t i = running_.size(); i-- > 0 && running_[i] != &sequence;) {
+    Sequence& other = *running_[i];
+    if (other.planned_at_ == serial_) continue;
+    for (size_t j = other.results_.size(); j-- > 0;) {
+      const bool lasts = other.spec_.encoder_inputs[j].end == EncoderSpec::kAllTokens;
+      if (lasts || !other.results_[j]) continue;
+      drop_result(other, j);
+      return true;
+    }
+  }
+  return false;
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
@@ -102,23 +159,34 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 }
 
 void Scheduler::plan_shares(StepPlan& plan) {
-  // Sequences preempted by plan_decodes() are removed.
-  std::erase_if(shares_, [&](const Share& share) { return !can_go_on(*share.sequence); });
+  // Sequences preempted by plan_decodes() are removed, and ones that wait for encoder results.
+  const bool whole = !limits_.policy.enable_chunked_context;
+  for (Share& share : shares_) {
+    const int32_t ready = num_ready(*share.sequence);
+    if (ready < share.wanted) share.wanted = whole ? 0 : ready;
+  }
+  std::erase_if(shares_, [&](const Share& share) {
+    return share.wanted == 0 || !may_go_on(*share.sequence);
+  });
   // A sequence just admitted may come before running ones.
   std::ranges::sort(shares_, Before(), &Share::sequence);
   // One row of logits per slot in use; the remaining ones are for context logits.
   int32_t spare =
       limits_.num_logits_rows() - limits_.max_batch_size + static_cast<int32_t>(free_slots_.size());
   int32_t to_score = limits_.max_scored_tokens > 0 ? limits_.max_scored_tokens : INT32_MAX;
+  bool is_first_scored = true;
   for (Share& share : shares_) {
     if (!share.sequence->wants_all_logits()) continue;
+    const int32_t weight = share.sequence->spec().score_weight;
     if (share.sequence->scores_prompt()) {
-      share.wanted = std::min(share.wanted, to_score);
+      const int32_t least = is_first_scored ? 1 : 0;  // guarantees progress
+      share.wanted = std::min(share.wanted, std::max(to_score / weight, least));
       if (share.wanted == 0) continue;
+      is_first_scored = false;
     }
     share.wanted = std::min(share.wanted, spare + 1);
     spare -= share.wanted - 1;
-    if (share.sequence->scores_prompt()) to_score -= share.wanted;
+    if (share.sequence->scores_prompt()) to_score = std::max(0, to_score - share.wanted * weight);
   }
   const int32_t budget = prefill_room(plan);
   if (limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress &&

@@ -36,7 +36,7 @@ std::vector<BeamUpdate> beam_updates(std::vector<Hypothesis> hypotheses, bool lo
 Scheduler::Scheduler(const Limits& limits)
     : limits_(limits),
       pool_(pool_config(limits)),
-      encoders_(limits.num_cross_blocks, limits.tokens_per_block) {
+      encoders_(limits.num_encoder_blocks, limits.tokens_per_block) {
   NEREID_CHECK(limits.max_batch_size > 0 && limits.max_num_tokens > 0 && limits.num_stages > 0);
   NEREID_CHECK(limits.max_queue_size > 0 && limits.max_sequence_length > 0);
   for (int32_t slot = limits.max_batch_size; slot-- > 0;) free_slots_.push_back(slot);
@@ -48,6 +48,25 @@ Status Scheduler::submit(SequenceSpec spec) {
   return submit(std::move(group));
 }
 
+// A prompt that is not chunked needs all of its results at once.
+Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
+  int64_t blocks = 0;
+  for (const EncoderSpec& input : spec.encoder_inputs) {
+    if (input.length < 1 || input.length > limits_.max_encoder_length)
+      return invalid_argument("encoder input: {} positions; 1 to {} are allowed", input.length,
+                              limits_.max_encoder_length);
+    if (input.num_parts < 1 || input.num_parts > limits_.max_encoder_parts)
+      return invalid_argument("encoder input: {} parts; 1 to {} are allowed", input.num_parts,
+                              limits_.max_encoder_parts);
+    NEREID_CHECK(input.num_results > 0 && input.begin < input.end);
+    const int64_t own = (input.num_results - 1) / limits_.tokens_per_block + 1;
+    blocks = limits_.policy.enable_chunked_context ? std::max(blocks, own) : blocks + own;
+  }
+  if (blocks <= limits_.num_encoder_blocks) return ok();
+  return invalid_argument("encoder inputs: their results need {} blocks of {}, there are {}",
+                          blocks, limits_.tokens_per_block, limits_.num_encoder_blocks);
+}
+
 Status Scheduler::submit(std::vector<SequenceSpec> group) {
   const auto size = static_cast<int32_t>(group.size());
   NEREID_CHECK(size > 0);
@@ -57,9 +76,7 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
     if (spec.output.pooling.has_value() != (spec.max_new_tokens == 0))
       return invalid_argument("max_tokens: {} {} pooling", spec.max_new_tokens,
                               spec.output.pooling ? "with" : "without");
-    if (spec.encoder.length < 0 || spec.encoder.length > limits_.max_encoder_length)
-      return invalid_argument("encoder input: {} positions; at most {} are allowed",
-                              spec.encoder.length, limits_.max_encoder_length);
+    RETURN_IF_ERROR(check_encoder_inputs(spec));
     if (spec.id == 0 || sequences_.contains(spec.id))
       return invalid_argument("request id {} is not allowed: it must be new and not 0", spec.id);
     NEREID_CHECK(spec.leader == 0 || (spec.leader == group[0].id && spec.sampling.beam_width == 1 &&
@@ -413,7 +430,7 @@ void Scheduler::release_memory(Sequence& sequence) {
     pool_.release(beam_slot.table, how);
     free_slots_.push_back(std::exchange(beam_slot.slot, -1));
   }
-  release_encoder(sequence);
+  drop_results(sequence);
 }
 
 }  // namespace nereid::sched

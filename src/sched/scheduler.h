@@ -136,11 +136,13 @@ class Scheduler {
   int32_t num_queued() const { return num_queued_; }  // accepted, never started
   const Limits& limits() const { return limits_; }
   SchedulerStats stats() const;
+  const EncoderCache& encoder_cache() const { return encoders_; }
 
   // Pool audit: ends the process unless blocks, slots and rows add up. Callable at any time.
   void check() const;
 
  private:
+  Status check_encoder_inputs(const SequenceSpec& spec) const;
   struct Before {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->before(*b); }
   };
@@ -173,17 +175,22 @@ class Scheduler {
   void release_memory(Sequence& sequence);
 
   // planner.cc: one step
-  static bool can_go_on(const Sequence& s) {
-    return s.running() && !s.draining() && !s.arriving_ && !s.awaits_adapter_ && s.holds_ == 0 &&
-           (s.encoder_ == nullptr || s.encoder_->is_computed);
+  static bool may_go_on(const Sequence& s) {
+    return s.running() && !s.draining() && !s.arriving_ && !s.awaits_adapter_ && s.holds_ == 0;
   }
+  static bool can_go_on(const Sequence& s) { return may_go_on(s) && num_ready(s) > 0; }
+  static int32_t num_ready(const Sequence& s);
   bool has_adapter(const Sequence& s) const {
     return s.spec_.adapter == 0 || !is_adapter_there_ || is_adapter_there_(s.spec_.adapter);
   }
   void sort_running();
   int32_t max_step_tokens() const;
   int32_t prefill_room(const StepPlan& plan) const;
-  void plan_encodes(StepPlan& plan, int32_t& left);
+  void pass_inputs();
+  void plan_encodes(StepPlan& plan);
+  bool hold_result(Sequence& sequence, size_t input);
+  bool take_result_behind(const Sequence& sequence);
+  void drop_result(Sequence& sequence, size_t input);
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
   void share_in_turn(int32_t budget);
@@ -205,8 +212,8 @@ class Scheduler {
   bool pause_for(const Sequence& sequence);
   Admission try_admit(Sequence& sequence, Time now);
   Admission try_admit_tokens(Sequence& sequence, Time now);
-  bool hold_encoder(Sequence& sequence);
-  void release_encoder(Sequence& sequence);
+  bool hold_lasting_results(Sequence& sequence);
+  void drop_results(Sequence& sequence);
   bool has_place_for_adapter(const Sequence& sequence) const;
   bool admit(Sequence& sequence, PrefixHit& hit, const Contents& contents);
   const Sequence* live_leader(const Sequence& sequence) const;

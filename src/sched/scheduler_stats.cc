@@ -85,8 +85,10 @@ void Scheduler::check() const {
       held += beam_slot.table.num_held();
     }
     num_slots += s->beam_slots_.size();
-    NEREID_CHECK((s->encoder_ != nullptr) == (s->spec_.encoder.length > 0));
-    encoder_holders += s->encoder_ != nullptr;
+    for (size_t i = 0; i < s->results_.size(); ++i) {
+      NEREID_CHECK(s->results_[i] || s->spec_.encoder_inputs[i].end != EncoderSpec::kAllTokens);
+      encoder_holders += s->results_[i] != nullptr;
+    }
     NEREID_CHECK(!s->draining() || s->inflight_ > 0 || s->arriving_);
     NEREID_CHECK(s->arriving_ == pool_.is_arriving(s->beam_slots_[0].table));
     NEREID_CHECK(!s->arriving_ || s->inflight_ == 0);
@@ -108,7 +110,7 @@ void Scheduler::check() const {
     for (const Sequence::BeamSlot& beam_slot : s->beam_slots_)
       NEREID_CHECK(beam_slot.slot < 0 && beam_slot.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
-    NEREID_CHECK(s->encoder_ == nullptr);
+    NEREID_CHECK(std::ranges::all_of(s->results_, [](const auto* r) { return !r; }));
     NEREID_CHECK(!s->arriving_);
     NEREID_CHECK(s->pending_to_ == s->pending_from_);
     queued += !s->started_;

@@ -246,6 +246,29 @@ TEST(SchedulerStep, PromptsAreScoredInPiecesBesideOthers) {
   EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 7, 1}, Part{2, 2, 2}, Part{3, 8, 1}));
 }
 
+// Tokens whose scores are many count as several; one makes progress even so.
+TEST(SchedulerStep, WeightsOfScoredTokens) {
+  Limits l = limits(4);
+  l.max_logits = 64;
+  l.max_scored_tokens = 5;
+  Scheduler sched(l);
+  SequenceSpec s = spec(1, 3);
+  s.output.alignment_heads = {{0, 0}};
+  s.score_weight = 2;
+  ASSERT_TRUE(sched.submit(s).ok());
+  s = spec(2, 3, 4, 50);
+  s.output.num_prompt_log_probs = 0;
+  ASSERT_TRUE(sched.submit(s).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 2}, Part{2, 0, 1}));
+  EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 2, 1}, Part{2, 1, 2}));
+  s = spec(3, 2, 4, 80);
+  s.output.alignment_heads = {{0, 0}};
+  s.score_weight = 1000;
+  ASSERT_TRUE(sched.submit(s).ok());
+  EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 3, 1}, Part{2, 3, 1}, Part{3, 0, 1}));
+  EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 4, 1}, Part{2, 4, 1}, Part{3, 1, 1}));
+}
+
 TEST(SchedulerStep, FollowersComputeOneTokenOfThePrompt) {
   Scheduler sched(limits(4));
   std::vector<SequenceSpec> group(3, spec(1, 10, 2));

@@ -15,7 +15,8 @@ Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, u
       tokens_per_block_(tokens_per_block),
       place_(place),
       drafts_(spec_.drafts),
-      beam_slots_(static_cast<size_t>(spec_.sampling.beam_width)) {
+      beam_slots_(static_cast<size_t>(spec_.sampling.beam_width)),
+      results_(spec_.encoder_inputs.size()) {
   metrics_.arrival = spec_.arrival;
 }
 

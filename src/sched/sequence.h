@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,10 +23,16 @@ struct Payload {
   virtual ~Payload() = default;
 };
 
-// Input of a model's encoder.
+// Input of a model's encoder, and the tokens that read its result.
 struct EncoderSpec {
-  std::string key;     // equal for equal inputs only, cache salt included
-  int32_t length = 0;  // positions; 0: none
+  static constexpr int32_t kAllTokens = std::numeric_limits<int32_t>::max();
+
+  std::string key;           // equal for equal inputs only, cache salt included
+  int32_t length = 0;        // positions
+  int32_t num_parts = 1;     // that attend to themselves alone
+  int32_t num_results = 0;   // rows of the result
+  int32_t begin = 0;         // positions of the tokens that read it: [begin, end)
+  int32_t end = kAllTokens;  // kAllTokens: the result is held while the sequence runs
 };
 
 // The scheduler's input for one sequence of a request.
@@ -44,7 +51,8 @@ struct SequenceSpec {
   std::string cache_salt;     // prefixes are shared only among equal ones
   uint64_t adapter = 0;       // counted by Limits::max_adapters; 0 = none. Part of the salt, too
   int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
-  EncoderSpec encoder;
+  std::vector<EncoderSpec> encoder_inputs;  // ascending, without overlaps; empty: none
+  int32_t score_weight = 1;                 // of a prompt token in Limits::max_scored_tokens
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher first, then the smaller place
   bool streams_beams = false;  // beam search: an update after each step
@@ -80,9 +88,10 @@ class Sequence {
   // Whether its next row that samples can get drafts.
   bool may_draft() const { return !draining() && !pools() && !searches() && num_host_rows_ == 0; }
   bool awaits_adapter() const { return awaits_adapter_; }
-  // Blocks of its encoder input's result; empty unless running.
-  std::span<const BlockId> cross_blocks() const {
-    return encoder_ ? std::span<const BlockId>(encoder_->blocks) : std::span<const BlockId>();
+  // Blocks of the result of an encoder input; empty: it is not held.
+  std::span<const BlockId> result_blocks(size_t input) const {
+    const EncoderCache::Entry* const entry = results_[input];
+    return entry ? std::span<const BlockId>(entry->blocks) : std::span<const BlockId>();
   }
   bool has_unknown() const { return unknown_ > 0; }  // some tokens are known to the device only
   // Tokens, summed over beams, that the next plan computes if it has room; drafts excluded.
@@ -117,12 +126,15 @@ class Sequence {
   // Whether it still needs logits or hidden states of every prompt position.
   bool wants_all_logits() const {
     const OutputConfig& o = spec_.output;
-    return (o.return_context_logits || o.num_prompt_log_probs || o.pooling == Pooling::kMean) &&
+    return (o.return_context_logits || o.num_prompt_log_probs || !o.alignment_heads.empty() ||
+            o.pooling == Pooling::kMean) &&
            computed_ < num_prompt_ && logits_done_ < num_prompt_;
   }
-  // Prompt log-probabilities: O(vocabulary) host work per prompt position.
+  // Prompt log-probabilities and attention scores: O(vocabulary) or O(heads * encoder positions)
+  // host work per prompt position.
   bool scores_prompt() const {
-    return spec_.output.num_prompt_log_probs.has_value() && wants_all_logits();
+    const OutputConfig& o = spec_.output;
+    return (o.num_prompt_log_probs || !o.alignment_heads.empty()) && wants_all_logits();
   }
   // Order: higher priority, then smaller place.
   bool before(const Sequence& other) const {
@@ -169,17 +181,20 @@ class Sequence {
   int32_t planned_from_ = 0;          // start of that row
   int32_t pending_from_ = 0, pending_to_ = 0;  // its pending prefix blocks, [from, to)
   int32_t onboarded_ = 0;                      // blocks copied from the host pool
-  EncoderCache::Entry* encoder_ = nullptr;     // held while running; null: no encoder input
-  bool arriving_ = false;                      // some of its blocks have copies in flight
-  bool awaits_adapter_ = false;                // see Scheduler::set_adapter_check()
-  int32_t holds_ = 0;                          // hold() calls without release()
-  BlockKey awaited_ = 0;    // pending prefix block of another sequence that it waits for
-  int32_t num_delays_ = 0;  // plans for which it waited for pending blocks
-  bool started_ = false;    // was admitted at least once
-  bool preempted_ = false;  // draining: releases memory when none is in flight
-  bool tainted_ = false;    // rows in flight and blocks are tainted
-  bool stopped_ = false;    // its final update is out; released when nothing is in flight
-  bool failed_ = false;     // ended by an error: its blocks are not published
+  // Results of its encoder inputs, null: not held. Inputs before next_input_ have been passed:
+  // their tokens are computed.
+  std::vector<EncoderCache::Entry*> results_;
+  size_t next_input_ = 0;
+  bool arriving_ = false;        // some of its blocks have copies in flight
+  bool awaits_adapter_ = false;  // see Scheduler::set_adapter_check()
+  int32_t holds_ = 0;            // hold() calls without release()
+  BlockKey awaited_ = 0;         // pending prefix block of another sequence that it waits for
+  int32_t num_delays_ = 0;       // plans for which it waited for pending blocks
+  bool started_ = false;         // was admitted at least once
+  bool preempted_ = false;       // draining: releases memory when none is in flight
+  bool tainted_ = false;         // rows in flight and blocks are tainted
+  bool stopped_ = false;         // its final update is out; released when nothing is in flight
+  bool failed_ = false;          // ended by an error: its blocks are not published
   FinishReason reason_ = FinishReason::kNotFinished;  // set by append() or when stopped
   RequestMetrics
       metrics_;  // arrival, first_scheduled and counts; token times are set by the outbox

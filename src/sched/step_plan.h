@@ -47,13 +47,20 @@ struct ScheduledRow {
   }
 };
 
+// An encoder input of a sequence.
+struct PlannedEncode {
+  const Sequence* sequence = nullptr;
+  size_t input = 0;
+  std::vector<BlockId> blocks;  // of its result
+};
+
 struct StepPlan {
   std::vector<PlanCopy> copies;  // run in order before the step's rows
   // Host-pool copies to blocks that no row uses before Scheduler::onboarded(). They start after
   // `copies`, in the order of plans; no step waits for them.
   std::vector<PlanCopy> onboards;
-  // Sequences whose encoder inputs are computed in front of the rows.
-  std::vector<const Sequence*> encodes;
+  // Encoder inputs that are computed in front of the rows.
+  std::vector<PlannedEncode> encodes;
   std::vector<ScheduledRow> rows;  // may be empty with onboards or encodes
   int32_t num_tokens = 0;          // sum over rows
 

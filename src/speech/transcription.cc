@@ -111,6 +111,7 @@ void Transcription::ask_decode() {
   pass.max_tokens =
       std::max<int64_t>(1, std::min(half, model_->max_tokens - std::ssize(pass.prompt)));
   pass.temperature = options_.temperatures[attempt_number_];
+  pass.num_beams = pass.temperature == 0 ? options_.num_beams : 1;
   pass.rules = rules();
   pass_ = std::move(pass);
 }
@@ -123,6 +124,7 @@ void Transcription::ask_no_speech() {
   pass.kind = PassKind::kScoreOne;
   pass.max_tokens = 1;
   pass.temperature = 0;
+  pass.num_beams = 1;
   pass.rules = {};
   pass.allowed = {model_->vocabulary.no_speech};
   pass_ = std::move(pass);

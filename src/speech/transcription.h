@@ -54,6 +54,7 @@ struct TranscriptionOptions {
   bool uses_previous_text = true;  // as the prompt of the next window
   bool wants_no_speech = false;    // of every window, also where nothing depends on it
   bool wants_words = false;
+  int num_beams = 1;           // at temperature 0; warmer ones draw
   int64_t begin = 0, end = 0;  // frames of the recording
 };
 
@@ -71,6 +72,7 @@ struct Pass {
   std::vector<int32_t> prompt;
   int64_t max_tokens = 0;
   double temperature = 0;
+  int num_beams = 1;  // of a search, at temperature 0
   TokenRules rules = {};
   std::vector<int32_t> allowed = {};
 };

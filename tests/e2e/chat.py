@@ -116,9 +116,12 @@ def check_pipe():
         assert conversation["system"] == "Be brief." and len(conversation["messages"]) == 8, conversation
         # A saved conversation goes on; faults of lines are reported, and the code is 1.
         server.bodies.clear()
-        done = run("chat", server.url + "/v1/", "--load", saved, "--model", "second", "--set", "seed=1", text="More\n/cler\n/save\n/load /no\n", code=1)
+        done = run("chat", server.url + "/v1/", "--load", saved, "--model", "second", "--set", "seed=1", 
+                   text=f"More\n/cler\n/save\n/load /no\n/set x banana\n/save {folder}/new/chat.json\n", code=1)
         assert done.stdout == "Hello there\n" and len(server.bodies[0]["messages"]) == 10 and server.bodies[0]["seed"] == 1
         assert "Did you mean '/clear'?" in done.stderr and "usage: /save FILE" in done.stderr and "/no" in done.stderr, done
+        assert "x: 'banana' is no JSON" in done.stderr and f"no folder {folder}/new" in done.stderr, done
+        assert not os.path.exists(os.path.join(folder, "new"))
         # One question; text on standard input; a server that refuses.
         assert run("chat", server.url, "-p", "Hi", "--stats").stdout == "Hello there\n"
         assert run("chat", server.url, "-p", "-", text="a\nb\n").stdout == "Hello there\n"
@@ -263,6 +266,8 @@ def check_config():
         assert shown["server"]["http_port"] == 0 and sources["http_port"] == f"{file}:4"
         assert shown["server"]["ui"] is False and sources["ui"] == f"{file}:5" and sources["api_key"] == f"{file}:6"
         assert sources["model"] == f"{file}:1" and sources["host"] == "default", sources
+        assert shown["log_level"] == "info" and sources["log_level"] == "default"
+        assert sources["max_prefill_ms"] == "default: 50 on CPUs, 0 on GPUs", sources
         assert '"a"' not in json.dumps(shown) and set(sources) > {"kv_cache.type", "device"}, shown
         # Other places of the file, and none.
         os.makedirs(os.path.join(folder, "nereid"))
@@ -278,10 +283,16 @@ def check_config():
             error = run("serve", MODEL, "--config", file, code=1).stderr
             assert said in error, error
         assert "/no/file" in run("serve", MODEL, "--config", "/no/file", code=1).stderr
+        for variable, value, code in (("NEREID_CONFIG", "/no/file", 1), ("NEREID_MODEL", "/no/model", 1), ("NEREID_MAX_BATCH_SIZE", "x", 105)):
+            words = ("serve",) if variable == "NEREID_MODEL" else ("serve", MODEL)
+            error = run(*words, code=code, **{"NEREID_CONFIG": "", variable: value}).stderr
+            assert variable in error and value in error, error
         assert "model is required" in run("serve", "--no-config", code=106).stderr
-        write('http-port = 0\nmetrics-port = 0\nmodel-name = "of the file"\n')
+        write('http-port = 0\nmetrics-port = 0\nmodel-name = "of the file"\napi-key = "right"\n')
         with serving(NEREID, "--config", file) as url:
-            assert "of the file" in run("ps", "--url", url).stdout
+            assert "of the file" in run("ps", "--url", url, "--api-key", "right").stdout
+            assert "wants a key: --api-key" in run("ps", "--url", url).stdout
+            assert "refuses the key of --api-key" in run("ps", "--url", url, NEREID_API_KEY="wrong").stdout
 
 
 for check in (check_pipe, check_terminal, check_folder, check_bars, check_config):

@@ -378,6 +378,9 @@ def check_terminal():
 def check_serve():
     with caller() as (hub, user):
         commit = hub.add("org/tiny", FILES)
+        done = user.run("serve", "hf://org/tiny", "--print-config")
+        assert json.loads(done.stdout)["model"] == "hf://org/tiny" and "is not in the cache" in done.stderr, done
+        assert not hub.requests(), "printing options downloads nothing"
         saved = dict(os.environ)
         os.environ.clear()
         os.environ.update(user.env)
@@ -393,6 +396,7 @@ def check_serve():
                     [(url.rsplit(":", 1)[1], "hf://org/tiny", "ready", ["org/tiny"])], report
                 assert "org/tiny" in user.run("ps").stdout
                 assert "org/tiny" in user.run("ps", "--url", url).stdout
+                assert json.loads(user.run("serve", "hf://org/tiny", "--print-config").stdout)["model"].startswith(str(user.cache))
             assert user.run("ps").stdout.count("\n") == 1
             # Complete: no request, even to a hub that is not there.
             hub.forget()

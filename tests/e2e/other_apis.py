@@ -166,7 +166,9 @@ def messages(text, usage):
     assert "temprature" in raw.headers["warning"], raw.headers
     for name, wrong in (("web_search", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
                         ("mcp_servers", {"mcp_servers": [{"type": "url"}]}), ("container", {"container": "c"}),
-                        ("image", {"messages": [{"role": "user", "content": [{"type": "image"}]}]})):
+                        ("source", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}),
+                        ("picture", {"messages": [{"role": "user", "content": [{"type": "image", "source": {
+                            "type": "base64", "media_type": "image/png", "data": "QUJD"}}]}]})):
         error = must_fail(anthropic.BadRequestError, lambda: client.messages.create(
             **{**create, **wrong} if "messages" in wrong else dict(create, extra_body=wrong)))
         assert name in error.body["error"]["message"], error.body

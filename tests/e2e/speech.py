@@ -18,7 +18,7 @@ import openai
 
 import own_server
 
-WHISPER = pathlib.Path(__file__).resolve().parents[1] / "encoder_models" / "whisper"
+MODELS = pathlib.Path(__file__).resolve().parents[1] / "encoder_models"
 SOUNDS = pathlib.Path(__file__).resolve().parents[1] / "speech"
 
 
@@ -85,12 +85,13 @@ def by_curl(base, text):
     return good
 
 
-def tokenizer(size):
-    """tokenizer.json of the 256 bytes, and special tokens up to `size`: three languages, time stamps 20 ms apart."""
+def tokenizer(size, languages):
+    """tokenizer.json of the 256 bytes, and special tokens up to `size`: the languages, time stamps 20 ms apart."""
     visible = [b for b in range(256) if chr(b).isprintable() and b not in (0x20, 0xa0, 0xad)]
     hidden = [b for b in range(256) if b not in visible]
     names = {b: chr(b) for b in visible} | {b: chr(256 + i) for i, b in enumerate(hidden)}
-    special = ["endoftext", "startoftranscript", "en", "de", "ja", "translate", "transcribe", "startofprev", "nospeech", "notimestamps"]
+    special = ["endoftext", "startoftranscript", *languages, "translate", "transcribe", "startoflm", "startofprev", "nospeech",
+               "notimestamps"]
     special += ["%.2f" % (i * 0.02) for i in range(size - 256 - len(special))]
     flags = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
     level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
@@ -100,20 +101,62 @@ def tokenizer(size):
 
 
 @contextlib.contextmanager
-def served(nereid):
+def served(nereid, name, languages, *flags, **generation):
+    """A model of tests/encoder_models with a tokenizer."""
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / "whisper"
-        shutil.copytree(WHISPER, model)
-        (model / "tokenizer.json").write_text(json.dumps(tokenizer(512)))
-        (model / "generation_config.json").write_text(json.dumps(dict(suppress_tokens=[], begin_suppress_tokens=[256])))
-        with own_server.serving(nereid, model=str(model)) as url:
+        shutil.copytree(MODELS / name, model)
+        size = json.loads((model / "config.json").read_text())["vocab_size"]
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer(size, languages)))
+        generation = dict(suppress_tokens=[], begin_suppress_tokens=[32, 256]) | generation
+        (model / "generation_config.json").write_text(json.dumps(generation))
+        with own_server.serving(nereid, *flags, model=str(model)) as url:
             yield url + "/v1"
+
+
+def are_close(got, wanted, slack):
+    """Equal but for times, which are floats."""
+    return len(got) == len(wanted) and all(
+        abs(a - b) <= slack if isinstance(a, float) else a == b for g, w in zip(got, wanted) for a, b in zip(g, w))
+
+
+def by_reference(nereid):
+    """Transcripts, times of words and beams of openai-whisper (tests/golden/tiny_whisper.py)."""
+    golden = json.loads((SOUNDS.parent / "golden" / "speech.json").read_text())
+    good = True
+    with served(nereid, "whisper-speech", golden["languages"], "--max-beam-width", "5",
+                alignment_heads=golden["alignment_heads"]) as base:
+        client = openai.OpenAI(base_url=base, api_key="none", max_retries=0)
+        for case in golden["cases"]:
+            options, wanted = case["options"], case["result"]
+            granularities = ["word", "segment"] if options.get("word_timestamps") else ["segment"]
+            extra = {"beam_size": options["beam_size"]} if "beam_size" in options else {}
+            with open(SOUNDS / case["sound"], "rb") as file:
+                got = client.audio.transcriptions.create(file=file, model="whisper", language="en", response_format="verbose_json",
+                                                         timestamp_granularities=granularities, extra_body=extra)
+            what = f"{case['sound']} {options}"
+            slack = 0.061 if options.get("word_timestamps") else 0  # three of the encoder's positions: attention is rounded
+            shown = [(s.seek, round(s.start, 3), round(s.end, 3), s.text, s.tokens) for s in got.segments]
+            expected = [(s["seek"], round(s["start"], 3), round(s["end"], 3), s["text"], s["tokens"]) for s in wanted["segments"]]
+            good &= check(are_close(shown, expected, slack), f"{what}: segments {got.text!r}")
+            words = [(w.word, round(w.start, 3), round(w.end, 3)) for w in got.words or []]
+            expected = [(w["word"].strip(), w["start"], w["end"]) for s in wanted["segments"] for w in s.get("words", [])]
+            good &= check(are_close(words, expected, slack), f"{what}: words {words} {'' if words == expected else expected}")
+            far = max(abs(s.avg_logprob - t["avg_logprob"]) for s, t in zip(got.segments, wanted["segments"]))
+            good &= check(far < 0.02, f"{what}: mean log-probabilities differ by {far:.4f}")
+            for kind in ("srt", "vtt"):
+                with open(SOUNDS / case["sound"], "rb") as file:
+                    lines = client.audio.transcriptions.create(file=file, model="whisper", language="en", response_format=kind,
+                                                               extra_body=extra)
+                good &= check(wanted["segments"][0]["text"].strip() in lines, f"{what}: {kind}")
+    return good
 
 
 def main():
     if "://" not in sys.argv[1]:
-        with served(sys.argv[1]) as base:
+        with served(sys.argv[1], "whisper", ["en", "de", "ja"], begin_suppress_tokens=[256]) as base:
             check_all(base)
+        assert by_reference(sys.argv[1]), "see the lines that begin with FAILED"
     else:
         check_all(sys.argv[1].rstrip("/"))
 

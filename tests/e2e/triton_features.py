@@ -1,7 +1,9 @@
 """Uses of the TensorRT-LLM backend's adapters and speculation, on the quick-start model's adapters, Medusa heads
 and draft model: the answers are those without, or Hugging Face's."""
+import base64
 import json
 import os
+import shutil
 import subprocess
 
 import numpy as np
@@ -113,3 +115,27 @@ def draft_and_target():
                          *words)
             assert out.endswith("Final text:\n%s\n" % plain["text_output"]), (plain, out)
             assert ("stop: the output is as long as it may be" in out) == ("-v" in words), out
+
+
+def whisper():
+    """The model whisper_bls, with its walk-through's client: the transcript of a tiny Whisper that has learnt it."""
+    said = "The boats, they sail."
+    speech = os.path.join(ROOT, "tests", "encoder_models", "whisper-speech")
+    for decoupled in ("false", "true"):
+        folder = repository("whisper-" + decoupled, bls=False, decoupled_mode=decoupled, engine_dir=speech,
+                            exclude_input_in_output="true")
+        for model in ("ensemble", "preprocessing", "postprocessing"):
+            shutil.rmtree(os.path.join(folder, model))
+        target = os.path.join(folder, "whisper_bls")
+        shutil.copytree(os.path.join(ROOT, "all_models", "whisper", "whisper_bls"), target)
+        fill(os.path.join(target, "config.pbtxt"),
+             {"triton_max_batch_size": 8, "decoupled_mode": decoupled, "n_mels": 80, "zero_pad": "false", "engine_dir": speech})
+        with open(os.path.join(target, "1", "multilingual.tiktoken"), "w", encoding="utf-8") as file:
+            for byte in range(256):
+                file.write("%s %d\n" % (base64.b64encode(bytes([byte])).decode(), byte))
+        with Server(folder) as server:
+            host, port = server.grpc.split(":")
+            words = ["--server-addr", host, "--server-port", port, "--audio-path", os.path.join(ROOT, "tests", "speech", "boats.wav"),
+                     "--num-tasks", "3"] + ["--streaming"] * (decoupled == "true")
+            out = client(os.path.join(ROOT, "tools", "whisper"), "client.py", *words)
+            assert out.splitlines()[:3] == [said] * 3 and "RTF: " in out and "latency_99_percentile_ms: " in out, out

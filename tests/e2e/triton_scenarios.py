@@ -13,7 +13,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import np_to_triton_dtype
 
 from churn import churn
-from triton_features import adapters, draft_and_target, lookahead, medusa
+from triton_features import adapters, draft_and_target, lookahead, medusa, whisper
 from triton_flags import client_flags
 from triton_metrics import Histogram, base_metrics, custom_metrics
 from triton_ports import grpc_restricted, start_up_lines
@@ -341,7 +341,7 @@ def grpc_tls():
 
 SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls,
              loads_beside_streams, unary_clients, two_models, behind_a_proxy, client_flags,
-             start_up_lines, grpc_restricted, adapters, medusa, lookahead, draft_and_target)
+             start_up_lines, grpc_restricted, adapters, medusa, lookahead, draft_and_target, whisper)
 
 
 def main():

@@ -5,6 +5,7 @@
     tiny_encoders.py NAME...    writes tests/encoder_models/NAME and tests/golden/encoder/NAME.json
     tiny_encoders.py --beams NAME...    adds beam searches of models that are there
     tiny_encoders.py --timestamps NAME...    adds transcripts with time stamps of a Whisper that is there
+    tiny_encoders.py --alignment NAME...    writes tests/golden/encoder/NAME_alignment.safetensors of a Whisper that is there
 
 As tiny_models.py: random weights, fitted until the greedy token leads clearly, stored as bf16; golden outputs are
 computed in f32.
@@ -205,9 +206,29 @@ def add_timestamps(name):
     path.write_text(json.dumps(golden))
 
 
+def add_alignment(name):
+    """Weights of cross attention [layers * heads, prompt, positions] and log-probabilities of the prompt but its first
+    token, where the prompt is a case's with its greedy tokens behind it."""
+    from safetensors.torch import load_file, save_file
+    from transformers import WhisperForConditionalGeneration
+    path = ROOT / "golden" / "encoder" / f"{name}.json"
+    features = load_file(path.with_suffix(".safetensors"))["input_features"]
+    net = WhisperForConditionalGeneration.from_pretrained(ROOT / "encoder_models" / name, dtype=torch.float32,
+                                                          attn_implementation="eager").eval()
+    tensors = {}
+    for i, case in enumerate(json.loads(path.read_text())["cases"]):
+        ids = torch.tensor([case["prompt_ids"] + case["greedy_ids"]])
+        with torch.no_grad():
+            out = net(input_features=features, decoder_input_ids=ids, output_attentions=True)
+        tensors[f"weights.{i}"] = torch.cat([layer[0] for layer in out.cross_attentions])
+        log_probs = out.logits[0, :-1].log_softmax(-1)
+        tensors[f"log_probs.{i}"] = log_probs.gather(1, ids[0, 1:, None])[:, 0].contiguous()
+    save_file(tensors, path.with_name(f"{name}_alignment.safetensors"))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    additions = {"--beams": add_beams, "--timestamps": add_timestamps}
+    additions = {"--beams": add_beams, "--timestamps": add_timestamps, "--alignment": add_alignment}
     if sys.argv[1:] and sys.argv[1] in additions:
         for chosen in sys.argv[2:]:
             additions[sys.argv[1]](chosen)

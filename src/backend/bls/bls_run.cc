@@ -19,8 +19,12 @@ constexpr Rename kToPreprocessing[] = {{"text_input", "QUERY"},
                                        {"bad_words", "BAD_WORDS_DICT"},
                                        {"stop_words", "STOP_WORDS_DICT"},
                                        {"decoder_text_input", "DECODER_QUERY"},
+                                       {"src_lang", "SRC_LANG"},
+                                       {"tgt_lang", "TGT_LANG"},
                                        {"embedding_bias_words", "EMBEDDING_BIAS_WORDS"},
-                                       {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"}};
+                                       {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"},
+                                       {"image_bytes_input", "IMAGE_BYTES"},
+                                       {"image_url_input", "IMAGE_URL"}};
 
 // end_id and pad_id pass through the preprocessing model where it has these inputs; models
 // of v0.7 have none.
@@ -35,6 +39,9 @@ constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
                                          {"STOP_STRINGS", "stop_strings"},
                                          {"EMBEDDING_BIAS", "embedding_bias"},
                                          {"REQUEST_OUTPUT_LEN", "request_output_len"},
+                                         {"IMAGE_PATCHES", "image_patches"},
+                                         {"IMAGE_GRIDS", "image_grids"},
+                                         {"IMAGE_TOKEN_SPANS", "image_token_spans"},
                                          {"OUT_END_ID", "end_id"},
                                          {"OUT_PAD_ID", "pad_id"}};
 
@@ -94,8 +101,7 @@ constexpr Rename kGeneratedToText[] = {{"cum_log_probs", "CUM_LOG_PROBS"},
                                        {"batch_index", "BATCH_INDEX"}};
 
 // Inputs declared only so that a request with one is refused by name.
-constexpr const char* kRefused[] = {"image_input", "image_bytes_input", "image_url_input",
-                                    "video_bytes_input", "prompt_table_extra_id"};
+constexpr const char* kRefused[] = {"image_input", "video_bytes_input", "prompt_table_extra_id"};
 
 Status refuse_unsupported(const Request& request) {
   for (const char* name : kRefused) {
@@ -189,7 +195,7 @@ Status BlsRun::read() {
   };
   for (const auto& rename : kToPreprocessing) RETURN_IF_ERROR(collect(rename, for_preprocessing_));
   for (const auto& rename : kIds) {
-    const bool is_taken = settings_.has_input("preprocessing", rename.to);
+    const bool is_taken = settings_.callees->has_input("preprocessing", rename.to);
     RETURN_IF_ERROR(is_taken ? collect(rename, for_preprocessing_)
                              : collect({rename.from, rename.from}, for_llm_));
   }
@@ -218,7 +224,7 @@ void BlsRun::call(const std::string& model, std::vector<Output> inputs,
   // Gives inputs their declared rank: an input that the configuration reshapes arrives
   // with fewer dimensions.
   for (Output& input : inputs) {
-    const size_t rank = settings_.input_rank(model, input.name).value_or(0);
+    const size_t rank = settings_.callees->input(model, input.name).value_or(CalleeInput()).rank;
     if (input.shape.size() < rank) input.shape.resize(rank, 1);
   }
   auto self = shared_from_this();
@@ -239,7 +245,13 @@ void BlsRun::on_preprocessed(Reply reply) {
   if (!reply.status.ok()) return fail(reply.status);
   for (const auto& rename : kPreprocessedToLlm) {
     const Output* output = find_output(reply.outputs, rename.from);
-    if (output == nullptr || !settings_.has_input(settings_.llm_model, rename.to)) continue;
+    if (output == nullptr) continue;
+    if (!settings_.callees->has_input(settings_.llm_model, rename.to)) {
+      if (output->name == "IMAGE_PATCHES")
+        return fail(unsupported("model '{}' has no input '{}' for pictures", settings_.llm_model,
+                                rename.to));
+      continue;
+    }
     if (const Status held = request_->hold(output->bytes.size()); !held.ok()) return fail(held);
     for_llm_.push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
@@ -288,8 +300,8 @@ void BlsRun::on_tested(Reply reply) {
   llm_over_ = true;
   generated_ns_ = now_ns();
   Reply whole;
-  whole.outputs =
-      drafts_->outputs(!exclude_input_.value_or(settings_.excludes_prompt(settings_.llm_model)));
+  whole.outputs = drafts_->outputs(
+      !exclude_input_.value_or(settings_.callees->excludes_prompt(settings_.llm_model)));
   whole.is_final = whole.has_content = true;
   replies_.push_back(std::move(whole));
   next_text();
@@ -313,7 +325,7 @@ void BlsRun::next_text() {
   if (!inputs.ok()) return fail(inputs.status());
   for (const auto& rename : kGeneratedToText) {
     const Output* output = find_output(replies_.front().outputs, rename.from);
-    if (output == nullptr || !settings_.has_input("postprocessing", rename.to)) continue;
+    if (output == nullptr || !settings_.callees->has_input("postprocessing", rename.to)) continue;
     inputs->push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
   in_postprocessing_ = true;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/bls/draft_loop.h"
+#include "backend/common/callee.h"
 #include "backend/common/infer_call.h"
 #include "backend/common/item.h"
 #include "backend/common/triton.h"
@@ -27,17 +28,9 @@ struct BlsSettings {
   std::string draft_model;  // empty: no draft model
   bool decoupled = false;
   bool accumulate_tokens = false;
-  // The number of dimensions, batch included, that a model declares for an input. nullopt: the
-  // model has no such input; 0: its metadata is not available now.
-  std::function<std::optional<size_t>(const std::string& model, const std::string& name)>
-      input_rank;
-  // The model's parameter exclude_input_in_output.
-  std::function<bool(const std::string& model)> excludes_prompt;
-  bool has_input(const std::string& model, const std::string& name) const {
-    return input_rank(model, name).has_value();
-  }
+  Callees* callees = nullptr;
   PromptRule prompt_rule(const std::string& model) const {
-    return {has_input(model, "exclude_input_in_output"), excludes_prompt(model)};
+    return {callees->has_input(model, "exclude_input_in_output"), callees->excludes_prompt(model)};
   }
 };
 

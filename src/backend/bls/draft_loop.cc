@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "backend/common/infer_call.h"
+
 namespace nereid::backend {
 namespace {
 
@@ -76,11 +78,6 @@ StatusOr<std::vector<std::vector<int32_t>>> words_of(const std::vector<Output>& 
 }
 
 }  // namespace
-
-const Output* find_output(const std::vector<Output>& outputs, std::string_view name) {
-  const auto it = std::ranges::find(outputs, name, &Output::name);
-  return it == outputs.end() ? nullptr : &*it;
-}
 
 StatusOr<DraftLoop::DraftOptions> DraftLoop::wish(const Item& item) {
   ASSIGN_OR_RETURN(const auto num_drafts, item.scalar<int32_t>("num_draft_tokens"));

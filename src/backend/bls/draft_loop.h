@@ -13,9 +13,6 @@
 
 namespace nereid::backend {
 
-// The tensor of that name; null without one.
-const Output* find_output(const std::vector<Output>& outputs, std::string_view name);
-
 // How a model leaves the prompt out of its output_ids.
 struct PromptRule {
   bool has_input = true;     // exclude_input_in_output

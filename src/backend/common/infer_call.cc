@@ -1,6 +1,7 @@
 // Requests from one model to another.
 #include "backend/common/infer_call.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "nereid/server.h"
@@ -68,6 +69,11 @@ Status copy_outputs(TRITONSERVER_InferenceResponse* response, std::vector<Output
 }
 
 }  // namespace
+
+const Output* find_output(const std::vector<Output>& outputs, std::string_view name) {
+  const auto it = std::ranges::find(outputs, name, &Output::name);
+  return it == outputs.end() ? nullptr : &*it;
+}
 
 StatusOr<std::shared_ptr<InferCall>> InferCall::start(TRITONSERVER_Server* server,
                                                       const std::string& model,

@@ -5,11 +5,15 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/common/triton.h"
 
 namespace nereid::backend {
+
+// The tensor of that name; null without one.
+const Output* find_output(const std::vector<Output>& outputs, std::string_view name);
 
 struct Reply {
   Status status;

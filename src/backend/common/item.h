@@ -19,6 +19,7 @@ class Item {
   // The item's part of the input; nullopt when the client did not send it. InvalidArgument, naming
   // the input, when the input cannot be divided into `batch` equal parts.
   StatusOr<std::optional<InputView>> input(std::string_view name) const;
+  bool has(std::string_view name) const { return request_.has(name); }
   bool lacks(std::string_view name) const { return request_.lacks(name); }
 
   // Request::scalar() and values() for the item's part.

@@ -72,8 +72,9 @@ class Request {
   TRITONBACKEND_Request* raw() const { return request_; }
   TRITONBACKEND_ModelInstance* instance() const { return instance_; }
 
-  // True: the client did not send the input. Inline with a hash that is constant for literals: most
-  // inputs asked for are absent.
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+  // True: the client did not send the input; false: it may have. Inline with a hash that is
+  // constant for literals: most inputs asked for are absent.
   bool lacks(std::string_view name) const { return first_of_hash_[hash_of(name)] < 0; }
   // Null when the client did not send the input; else valid as long as this. InvalidArgument
   // for device memory.

@@ -128,7 +128,8 @@ constexpr Parameter kOthers[] = {
     {.key = "encoder_model_path",
      .placeholder = "encoder_engine_dir",
      .kind = Kind::kFolder,
-     .help = "of an encoder-decoder model the folder that `gpt_model_path` names"},
+     .help = "of an encoder-decoder model: `encoder` beside the folder `decoder` that "
+             "`gpt_model_path` names, or the same folder as there"},
     {.key = "encoder_engine_dir",
      .kind = Kind::kFolder,
      .help = "another name of `encoder_model_path`"},
@@ -165,7 +166,7 @@ constexpr Parameter kPreprocessing[] = {
     {.key = "multimodal_model_path", .placeholder = "multimodal_model_path", .use = Use::kRefused},
     {.key = "visual_model_path", .use = Use::kRefused},
     {.key = "gpt_model_path", .placeholder = "engine_dir", .use = Use::kNone},
-    no_effect("max_num_images", "there are no image inputs"),
+    no_effect("max_num_images", "the engine bounds the pictures of a request"),
     kTokenizerType,
 };
 
@@ -187,6 +188,18 @@ constexpr Parameter kBls[] = {
      .use = Use::kRefused},
 };
 
+constexpr Parameter kWhisperBls[] = {
+    {.key = "n_mels",
+     .placeholder = "n_mels",
+     .kind = Kind::kInteger,
+     .low = 1,
+     .high = 256,
+     .is_mandatory = true},
+    {.key = "zero_pad", .placeholder = "zero_pad", .kind = Kind::kBoolean},
+    {.key = "engine_dir", .placeholder = "engine_dir"},
+    {.key = "tokenizer_dir", .placeholder = "tokenizer_dir"},
+};
+
 }  // namespace
 
 std::span<const Parameter> parameters_of(std::string_view backend) {
@@ -195,6 +208,7 @@ std::span<const Parameter> parameters_of(std::string_view backend) {
   if (backend == "preprocessing") return kPreprocessing;
   if (backend == "postprocessing") return kPostprocessing;
   if (backend == "tensorrt_llm_bls") return kBls;
+  if (backend == "whisper_bls") return kWhisperBls;
   return {};
 }
 

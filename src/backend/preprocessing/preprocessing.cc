@@ -6,9 +6,11 @@
 #include "backend/common/check_parameters.h"
 #include "backend/common/special_tokens.h"
 #include "backend/preprocessing/padding.h"
+#include "backend/preprocessing/picture_inputs.h"
 #include "backend/preprocessing/word_list.h"
 #include "base/clock.h"
 #include "base/queue.h"
+#include "text/decoder_prompt.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
@@ -19,17 +21,9 @@ struct Prompts {
   std::vector<std::vector<int32_t>> rows;
   std::vector<int32_t> lengths;
   size_t longest = 0, num_ids = 0;
+  std::vector<vision::Patches> pictures;  // of the only prompt
+  std::vector<vision::TokenSpan> spans;   // of `pictures`
 };
-
-// decoder_start_token_id of an encoder-decoder model's config.json; nullopt: there is none.
-std::optional<int32_t> decoder_start_of(const std::filesystem::path& dir) {
-  const auto config = read_json_file(dir / "config.json");
-  if (!config.ok() || !config->is_object()) return std::nullopt;
-  const json::value* const id = config->get_object().if_contains("decoder_start_token_id");
-  if (!id || !id->is_int64() || !std::in_range<int32_t>(id->get_int64()) || id->get_int64() < 0)
-    return std::nullopt;
-  return static_cast<int32_t>(id->get_int64());
-}
 
 class Preprocessing {
  public:
@@ -47,6 +41,9 @@ class Preprocessing {
                               p->settings_.name);
     }
     ASSIGN_OR_RETURN(p->tokenizer_, text::Tokenizer::load(*dir));
+    p->pictures_ = PictureInputs::load(*dir, *p->tokenizer_);
+    if (absl::IsInvalidArgument(p->pictures_.status()))
+      log_warning(fmt::format("no pictures: {}", message(p->pictures_.status())));
     p->open_parameters_ =
         json::serialize(json::object{{"tokenizer_hash", text::Tokenizer::files_hash(*dir)}});
     ASSIGN_OR_RETURN(p->add_special_tokens_, p->settings_.boolean("add_special_tokens", true));
@@ -56,7 +53,7 @@ class Preprocessing {
     };
     p->end_id_ = id_of("eos_token").value_or(-1);
     p->pad_id_ = id_of("pad_token").value_or(p->end_id_);
-    p->decoder_start_id_ = decoder_start_of(*dir).value_or(p->pad_id_);
+    p->decoder_prompts_ = text::DecoderPrompts::load(*dir, p->tokenizer_);
     p->long_thread_ = std::thread([model = p.get()] { model->answer_long_requests(); });
     return p;
   }
@@ -69,10 +66,12 @@ class Preprocessing {
     if (long_thread_.joinable()) long_thread_.join();
   }
 
-  // Requests with large inputs run one at a time on a thread of their own; others do
+  // Requests with large inputs or pictures run one at a time on a thread of their own; others do
   // not wait for them.
   void execute(std::unique_ptr<Request> request) {
-    if (has_small_inputs(request->raw(), kLongBytes)) return answer(std::move(request));
+    const bool has_pictures = request->has("IMAGE_URL") || request->has("IMAGE_BYTES");
+    if (!has_pictures && has_small_inputs(request->raw(), kLongBytes))
+      return answer(std::move(request));
     static_cast<void>(long_requests_.push(std::move(request)));
   }
 
@@ -126,6 +125,8 @@ class Preprocessing {
 
   StatusOr<std::vector<Output>> run(const Request& request) const;
   StatusOr<Prompts> prompts(const Request& request) const;
+  // None if the request has no inputs with pictures.
+  StatusOr<std::vector<vision::Patches>> pictures(const Request& request, size_t batch) const;
   // Tensor [batch, longest].
   StatusOr<Output> input_ids(const Request& request, Prompts prompts) const;
   // The words of `input` by batch item, as text, without empty ones. nullopt when absent.
@@ -138,8 +139,12 @@ class Preprocessing {
 
   StatusOr<Output> embedding_bias(const Request& request, size_t batch) const;
 
+  // The texts of a language input, one for each QUERY; empty: absent.
+  StatusOr<std::vector<std::string>> languages(const Request& request, const char* name,
+                                               size_t batch) const;
+
   // The decoder's prompts of an encoder-decoder model, padded behind: DECODER_QUERY, else its first
-  // token. Decoder-only models ignore the outputs.
+  // tokens, of the language of TGT_LANG. Decoder-only models ignore the outputs.
   template <class Add>
   Status add_decoder_prompt(const Request& request, size_t batch, const Add& add) const;
 
@@ -147,7 +152,9 @@ class Preprocessing {
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool add_special_tokens_ = true;
   int32_t end_id_ = -1, pad_id_ = -1;
-  int32_t decoder_start_id_ = -1;  // first token of a decoder's prompt
+  // Unimplemented, NotFound or InvalidArgument: the model takes none.
+  StatusOr<PictureInputs> pictures_ = unsupported("no pictures");
+  text::DecoderPrompts decoder_prompts_;
   std::string open_parameters_;
   Queue<std::unique_ptr<Request>> long_requests_;
   std::thread long_thread_;
@@ -228,14 +235,39 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
   return make_output(name, {rows, static_cast<int64_t>(vocab)}, bias);
 }
 
+StatusOr<std::vector<vision::Patches>> Preprocessing::pictures(const Request& request,
+                                                               size_t batch) const {
+  if (!request.has("IMAGE_URL") && !request.has("IMAGE_BYTES"))
+    return std::vector<vision::Patches>();
+  if (!pictures_.ok())
+    return unsupported("inputs 'IMAGE_URL' and 'IMAGE_BYTES': the model takes no pictures: {}",
+                       message(pictures_.status()));
+  if (batch != 1)
+    return invalid_argument(
+        "inputs 'IMAGE_URL' and 'IMAGE_BYTES': only in requests of 1 item, not {}", batch);
+  return pictures_->read(request);
+}
+
 StatusOr<Prompts> Preprocessing::prompts(const Request& request) const {
   ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
   if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
   const size_t longest_text = std::ranges::max(*query, {}, &std::string::size).size();
   RETURN_IF_ERROR(request.hold(longest_text * text::Tokenizer::kScratchPerByte));
   Prompts out;
+  ASSIGN_OR_RETURN(out.pictures, pictures(request, query->size()));
+  const size_t num_pictures = out.pictures.size();
+  ASSIGN_OR_RETURN(const auto sources, languages(request, "SRC_LANG", query->size()));
   for (const auto& text : *query) {
-    ASSIGN_OR_RETURN(auto ids, encode(request, text, add_special_tokens_));
+    ASSIGN_OR_RETURN(
+        auto ids,
+        encode(request, num_pictures > 0 ? pictures_->with_marks(text, num_pictures) : text,
+               add_special_tokens_));
+    if (num_pictures > 0) {
+      ASSIGN_OR_RETURN(out.spans, pictures_->place(out.pictures, ids));
+    }
+    if (!sources.empty() && !sources[out.rows.size()].empty())
+      RETURN_IF_ERROR(
+          annotate(decoder_prompts_.set_source(sources[out.rows.size()], ids), "input 'SRC_LANG'"));
     RETURN_IF_ERROR(request.hold(ids.size() * sizeof(int32_t)));
     out.longest = std::max(out.longest, ids.size());
     out.num_ids += ids.size();
@@ -243,6 +275,16 @@ StatusOr<Prompts> Preprocessing::prompts(const Request& request) const {
     out.rows.push_back(std::move(ids));
   }
   return out;
+}
+
+StatusOr<std::vector<std::string>> Preprocessing::languages(const Request& request,
+                                                            const char* name, size_t batch) const {
+  ASSIGN_OR_RETURN(auto texts, request.strings(name));
+  if (!texts) return std::vector<std::string>();
+  if (texts->size() != batch)
+    return invalid_argument("input '{}' has {} texts, expected {}, one for each QUERY", name,
+                            texts->size(), batch);
+  return *std::move(texts);
 }
 
 StatusOr<Output> Preprocessing::input_ids(const Request& request, Prompts prompts) const {
@@ -284,8 +326,7 @@ std::optional<Output> stop_strings(const std::vector<std::vector<std::string>>& 
 // Refuses inputs that the model may declare but that have no effect here.
 Status refuse_unsupported(const Request& request) {
   using std::string_view_literals::operator""sv;
-  for (const auto name :
-       {"IMAGE_BYTES"sv, "IMAGE_URL"sv, "VIDEO_BYTES"sv, "PROMPT_TABLE_EXTRA_ID"sv}) {
+  for (const auto name : {"VIDEO_BYTES"sv, "PROMPT_TABLE_EXTRA_ID"sv}) {
     if (request.lacks(name)) continue;
     ASSIGN_OR_RETURN(const auto view, request.input(name));
     if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
@@ -302,7 +343,18 @@ Status Preprocessing::add_decoder_prompt(const Request& request, size_t batch,
   ASSIGN_OR_RETURN(const auto queries, request.strings("DECODER_QUERY"));
   const bool has_queries =
       queries && std::ranges::any_of(*queries, [](const auto& q) { return !q.empty(); });
-  std::vector<std::vector<int32_t>> prompts(batch, {decoder_start_id_});
+  std::vector<int32_t> usual = decoder_prompts_.usual();
+  if (usual.empty()) usual = {pad_id_};
+  std::vector<std::vector<int32_t>> prompts(batch, usual);
+  ASSIGN_OR_RETURN(const auto targets, languages(request, "TGT_LANG", batch));
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].empty()) continue;
+    if (has_queries && !(*queries)[i].empty())
+      return invalid_argument("input 'TGT_LANG' is not for a request with 'DECODER_QUERY'");
+    StatusOr<std::vector<int32_t>> prompt = decoder_prompts_.into(targets[i]);
+    if (!prompt.ok()) return annotate(prompt.status(), "input 'TGT_LANG'");
+    prompts[i] = *std::move(prompt);
+  }
   if (has_queries) {
     if (queries->size() != batch)
       return invalid_argument("input 'DECODER_QUERY' has {} texts, expected {}, one for each QUERY",
@@ -344,12 +396,14 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   ASSIGN_OR_RETURN(Output bias, embedding_bias(request, batch));
 
   std::vector<Output> outputs;
-  outputs.reserve(11);
+  outputs.reserve(14);
   const auto add = [&](Output output) {
     if (!request.wants_output(output.name)) return;
     outputs.push_back(settings_.as_declared(std::move(output)));
   };
   const std::vector<int32_t> lengths = given.lengths;
+  if (!given.pictures.empty())
+    for (Output& output : picture_outputs(given.pictures, given.spans)) add(std::move(output));
   if (request.wants_output("INPUT_ID")) {
     ASSIGN_OR_RETURN(Output ids, input_ids(request, std::move(given)));
     add(std::move(ids));

@@ -62,17 +62,19 @@ std::vector<std::string> memory_lines(const Executor& executor) {
   return lines;
 }
 
-// An encoder is read from its decoder's folder.
+// The encoder of a model in two folders lies beside its decoder, else it is in the same folder.
 Status check_encoder_path(const ModelSettings& settings, const std::filesystem::path& path) {
   for (const char* key : {"encoder_model_path", "encoder_engine_dir"}) {
     const auto encoder = settings.parameter(key);
     std::error_code error;
     if (!encoder || encoder->empty() || std::filesystem::equivalent(*encoder, path, error))
       continue;
+    const auto beside = runtime::encoder_beside(path);
+    if (std::filesystem::equivalent(*encoder, beside, error)) continue;
     return unsupported(
-        "model '{}': parameter '{}' is {}: engines of encoder and decoder in two folders are not "
-        "read; give the Hugging Face folder as gpt_model_path, and here nothing or the same",
-        settings.name, key, *encoder);
+        "model '{}': parameter '{}' is {}; allowed are {}, which lies beside the decoder that "
+        "gpt_model_path names, the same folder as there, and nothing",
+        settings.name, key, *encoder, beside.string());
   }
   return ok();
 }
@@ -120,6 +122,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->context_.vocab_size = m->executor_->vocab_size();
   m->context_.max_sequence_length = m->executor_->max_sequence_length();
   m->context_.encoder = m->executor_->encoder();
+  m->context_.pictures = m->executor_->pictures();
   m->context_.default_end_ids = m->executor_->default_end_ids();
   m->context_.declares_embedding = m->settings_.output("embedding") != nullptr;
   if (m->context_.declares_embedding) m->context_.embedding_size = m->executor_->hidden_size();
@@ -129,6 +132,9 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
                    {"num_labels", std::to_string(m->executor_->num_labels())},
                    {"num_mel_bins", std::to_string(m->context_.encoder.feature_width)},
                    {"encoder_positions", std::to_string(m->context_.encoder.max_length)},
+                   {"picture_patch_width", std::to_string(m->context_.pictures.patch_width)},
+                   {"picture_merge", std::to_string(m->context_.pictures.merge)},
+                   {"picture_max_patches", std::to_string(m->context_.pictures.max_patches)},
                    {"max_num_sequences", std::to_string(m->executor_->stats().max_batch_size)}});
   ASSIGN_OR_RETURN(m->context_.exclude_input_default,
                    m->settings_.boolean("exclude_input_in_output", false));
@@ -169,6 +175,22 @@ TensorrtLlmModel::~TensorrtLlmModel() {
   executor_.reset();  // joins the callback thread before the members that it uses go
 }
 
+namespace {
+
+// Bytes of a request's attention scores, held until they are sent.
+uint64_t score_bytes(const nereid::Request& request, const EncoderFacts& encoder) {
+  if (request.output.alignment_heads.empty() || !request.encoder_input) return 0;
+  const EncoderInput& input = *request.encoder_input;
+  const size_t positions =
+      encoder.feature_width > 0
+          ? input.features.size() / static_cast<size_t>(encoder.feature_width) / 2
+          : input.token_ids.size();
+  return sizeof(float) * positions * request.output.alignment_heads.size() *
+         request.input_token_ids.size();
+}
+
+}  // namespace
+
 void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
   const auto refuse = [&](const Status& status) {
     Responder responder(*request);
@@ -182,7 +204,8 @@ void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
     generations = read_generation_requests(*request, context_);
     RETURN_IF_ERROR(generations.status());
     uint64_t logits = 0;
-    for (const GenerationRequest& g : *generations) logits += writer_->logits_bytes(g.request);
+    for (const GenerationRequest& g : *generations)
+      logits += writer_->logits_bytes(g.request) + score_bytes(g.request, context_.encoder);
     return request->hold(logits);
   });
   if (!read.ok()) return refuse(read);
@@ -277,7 +300,7 @@ void TensorrtLlmModel::stop(Request& request) {
   const std::string id = request.id();
   if (id.empty()) {
     return responder.fail(
-        internal_error("Trying to stop a request but request ID is not provided"));
+        invalid_argument("Trying to stop a request but request ID is not provided"));
   }
   std::vector<RequestId> found;
   {

@@ -27,24 +27,6 @@ void append_as_bf16(std::string_view bytes, std::vector<uint16_t>& out) {
   }
 }
 
-StatusOr<std::vector<uint16_t>> read_rows(std::string_view name, const InputView& view) {
-  std::vector<uint16_t> rows;
-  switch (view.datatype) {
-    case TRITONSERVER_TYPE_BF16:
-      append_as_bf16<BF16>(view.bytes, rows);
-      return rows;
-    case TRITONSERVER_TYPE_FP16:
-      append_as_bf16<F16>(view.bytes, rows);
-      return rows;
-    case TRITONSERVER_TYPE_FP32:
-      append_as_bf16<float>(view.bytes, rows);
-      return rows;
-    default:
-      return invalid_argument("input '{}' is of type {}, expected FP16, BF16 or FP32", name,
-                              TRITONSERVER_DataTypeString(view.datatype));
-  }
-}
-
 // Reads the rows of an item, [1, rows, width].
 StatusOr<PromptTable> read_table(std::string_view name, const InputView& view) {
   const Shape& shape = view.shape;
@@ -54,7 +36,7 @@ StatusOr<PromptTable> read_table(std::string_view name, const InputView& view) {
         fmt::join(shape, ", "));
   PromptTable table;
   table.width = static_cast<int32_t>(shape[2]);
-  ASSIGN_OR_RETURN(table.values, read_rows(name, view));
+  ASSIGN_OR_RETURN(table.values, read_bf16(name, view));
   return table;
 }
 
@@ -88,6 +70,24 @@ Status refuse_without_table(const Item& item) {
 }
 
 }  // namespace
+
+StatusOr<std::vector<uint16_t>> read_bf16(std::string_view name, const InputView& view) {
+  std::vector<uint16_t> rows;
+  switch (view.datatype) {
+    case TRITONSERVER_TYPE_BF16:
+      append_as_bf16<BF16>(view.bytes, rows);
+      return rows;
+    case TRITONSERVER_TYPE_FP16:
+      append_as_bf16<F16>(view.bytes, rows);
+      return rows;
+    case TRITONSERVER_TYPE_FP32:
+      append_as_bf16<float>(view.bytes, rows);
+      return rows;
+    default:
+      return invalid_argument("input '{}' is of type {}, expected FP16, BF16 or FP32", name,
+                              TRITONSERVER_DataTypeString(view.datatype));
+  }
+}
 
 Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<TokenId>& ids,
                          nereid::Request& out) {

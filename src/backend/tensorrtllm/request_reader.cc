@@ -19,7 +19,9 @@ constexpr char kBatchNeedsDecoupled[] =
 StatusOr<int64_t> read_feature_batch(const Request& request, const ReadContext& context) {
   ASSIGN_OR_RETURN(const auto view, request.input("encoder_input_features"));
   if (!view) {
-    return invalid_argument("input_ids or encoder_input_features is not present in the request.");
+    return invalid_argument(
+        "encoder_input_features is not present in the request: the model takes audio, not text; "
+        "recordings are taken by POST /v1/audio/transcriptions and /v1/audio/translations");
   }
   const int64_t width = context.encoder.feature_width;
   if (view->shape.size() != 3 || view->shape[0] < 1 || view->shape[2] != width)
@@ -135,15 +137,13 @@ Status read_encoder_input(const Item& item, const ReadContext& context, std::vec
   ASSIGN_OR_RETURN(auto ids, item.values<int32_t>("decoder_input_ids"));
   if (ids && !ids->empty()) {
     ASSIGN_OR_RETURN(const auto given, item.scalar<int32_t>("decoder_input_lengths"));
-    if (given && item.batch() > 1) {
+    if (given) {
       RETURN_IF_ERROR(check_value(fmt::format("decoder_input_lengths[{}]", item.index()), *given,
                                   {1, static_cast<double>(ids->size())}));
       ids->resize(static_cast<size_t>(*given));
     }
     out.input_token_ids = *std::move(ids);
-  } else if (encoder.decoder_start_id >= 0) {
-    out.input_token_ids = {encoder.decoder_start_id};
-  } else {
+  } else if (out.input_token_ids = encoder.decoder_prompt(); out.input_token_ids.empty()) {
     return invalid_argument(
         "input 'decoder_input_ids' has no tokens, expected at least 1, since the model names no "
         "first token (!mInputTokenIds.empty())");
@@ -184,6 +184,7 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
   } else {
     out.input_token_ids = std::move(ids);
   }
+  RETURN_IF_ERROR(read_pictures(item, context, out));
   ASSIGN_OR_RETURN(out.output.pooling, read_pooling(item, context));
   ASSIGN_OR_RETURN(const auto max_tokens, item.scalar<int32_t>("request_output_len"));
   if (!max_tokens) return invalid_argument("request_output_len is not present in the request");
@@ -334,6 +335,19 @@ Status read_timestamp_rules(const Item& item, nereid::Request& out) {
   return ok();
 }
 
+// Reads alignment_heads [2 n]: layer, head, layer, head, ...
+Status read_alignment_heads(const Item& item, nereid::Request& out) {
+  ASSIGN_OR_RETURN(const auto numbers, item.values<int32_t>("alignment_heads"));
+  if (!numbers) return ok();
+  if (numbers->size() % 2 != 0)
+    return invalid_argument(
+        "input 'alignment_heads' has {} numbers, expected pairs of a layer and a head",
+        numbers->size());
+  for (size_t i = 0; i < numbers->size(); i += 2)
+    out.output.alignment_heads.push_back({(*numbers)[i], (*numbers)[i + 1]});
+  return ok();
+}
+
 // Reads handling options: priority, deadline, cache salt, retention.
 Status read_handling(const Item& item, nereid::Request& out) {
   std::optional<float> priority;
@@ -401,6 +415,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_reasoning(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_timestamp_rules(item, r));
+  RETURN_IF_ERROR(read_alignment_heads(item, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend adds the prompt itself
   return out;

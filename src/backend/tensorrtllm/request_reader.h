@@ -19,6 +19,7 @@ struct ReadContext {
   int32_t vocab_size = 0;
   int32_t max_sequence_length = 0;
   EncoderFacts encoder;
+  PictureFacts pictures;
   int32_t max_beam_width = 1;
   bool takes_adapters = false;
   // Root of the folders that requests may name; empty: requests may name none.

@@ -173,6 +173,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   }
   if (response.context_logits != nullptr) item.context_logits = response.context_logits;
   if (response.prompt_log_probs != nullptr) item.prompt_log_probs = response.prompt_log_probs;
+  if (response.attention_scores != nullptr) item.attention_scores = response.attention_scores;
   Rows rows = rows_of(item, response, item.sequences[index]);
   if (rows.nothing_new) return out;
   std::vector<std::vector<TokenId>> ids;
@@ -191,6 +192,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   add_logits(request, item, response, rows, out);
   add_log_probs(request, item, response, rows, out);
   add_prompt_log_probs(request, item, out);
+  add_attention_scores(request, item, out);
   add_numbers(request, item, response, out);
   return out;
 }
@@ -308,6 +310,18 @@ void ResponseWriter::add_prompt_log_probs(const Request& request, ActiveItem& it
   const Shape shape = {1, count, scores->num_top};
   out.push_back(make_output("prompt_top_log_probs", shape, values));
   out.push_back(make_output("prompt_top_log_prob_ids", shape, ids));
+}
+
+// Adds them to the first response that has tokens.
+void ResponseWriter::add_attention_scores(const Request& request, ActiveItem& item,
+                                          std::vector<Output>& out) const {
+  const auto scores = std::exchange(item.attention_scores, nullptr);
+  if (scores == nullptr || !wants(request, "alignment_scores")) return;
+  out.push_back({"alignment_scores",
+                 TRITONSERVER_TYPE_FP32,
+                 {1, scores->num_heads, scores->num_tokens, scores->num_positions},
+                 {},
+                 Logits(scores, &scores->scores)});
 }
 
 void ResponseWriter::add_numbers(const Request& request, const ActiveItem& item,

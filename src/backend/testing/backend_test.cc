@@ -158,7 +158,10 @@ TEST_F(BackendTest, RefusesWhatComesLater) {
   EXPECT_THAT(error("ensemble", one_id), HasSubstr("'PROMPT_TABLE_EXTRA_ID' is not supported"));
   const char* bls = "tensorrt_llm_bls";
   EXPECT_EQ(error(bls, text_input("decoder_text_input", {"x"})), "");
-  EXPECT_THAT(error(bls, text_input("image_url_input", {"x"})), HasSubstr("image_url_input"));
+  EXPECT_THAT(error(bls, text_input("image_url_input", {"x"})),
+              HasSubstr("'IMAGE_URL' and 'IMAGE_BYTES': the model takes no pictures"));
+  EXPECT_THAT(error("ensemble", text_input("image_url_input", {"x"})),
+              HasSubstr("the model takes no pictures"));
   EXPECT_THAT(error(bls, one_id), HasSubstr("'prompt_table_extra_id' is not supported"));
   EXPECT_THAT(error(bls, int_input("num_draft_tokens", 3)),
               HasSubstr("cannot perform speculative decoding without draft model"));

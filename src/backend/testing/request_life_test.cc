@@ -110,7 +110,7 @@ TEST_F(FeatureTest, WhatIsRefusedCountsAsFailed) {
   EXPECT_TRUE(Talk(server_, "tensorrt_llm", kStop).wait().status.ok());
   EXPECT_EQ(num_failed(), before);
   const auto nameless = Talk(server_, "tensorrt_llm", kStop, "").wait();
-  EXPECT_EQ(nameless.status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(nameless.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(message(nameless.status), "Trying to stop a request but request ID is not provided");
   EXPECT_EQ(num_failed(), before + 1);
   EXPECT_EQ(ask_ids(prompt(), 4, {int_input("runtime_top_k", -1)}).status.code(),

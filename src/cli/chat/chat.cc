@@ -112,6 +112,7 @@ class Chat {
   void set_dim(bool on);
   Status set_field(const std::string& words);
   Status load(const std::string& file);
+  Status save(const std::string& file) const;
   bool report(const Status& status) const {
     if (!status.ok()) fmt::print(stderr, "nereid: {}\n", shown(message(status)));
     return status.ok();
@@ -193,6 +194,13 @@ Status Chat::load(const std::string& file) {
   return status.ok() ? status : annotate(status, file);
 }
 
+Status Chat::save(const std::string& file) const {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (std::error_code error; !folder.empty() && !std::filesystem::is_directory(folder, error))
+    return not_found("{}: no folder {}; make it first", file, folder.string());
+  return write_file_atomic(file, session_.to_text());
+}
+
 bool Chat::act(const ChatCommand& command) {
   const std::string& argument = command.argument;
   if (command.name == "help") fmt::print("{}", chat_help());
@@ -200,7 +208,7 @@ bool Chat::act(const ChatCommand& command) {
   if (command.name == "clear") session_.clear();
   if (command.name == "set") return report(set_field(argument));
   if (command.name == "load") return report(load(argument));
-  if (command.name == "save") return report(write_file_atomic(argument, session_.to_text()));
+  if (command.name == "save") return report(save(argument));
   if (command.name == "system") {
     if (argument.empty())
       fmt::print("{}\n", session_.system().empty() ? "(none)" : shown(session_.system()));

@@ -216,11 +216,16 @@ StatusOr<Answer> ChatSession::ask_again(const std::atomic<bool>& stop, const OnP
 Status ChatSession::set_field(const std::string& name, const std::string& value) {
   for (const char* own : kOwnFields)
     if (name == own) return invalid_argument("'{}' cannot be set here", name);
-  ASSIGN_OR_RETURN(const json::value parsed, parse_json(value));
-  if (parsed.is_null())
+  const auto parsed = parse_json(value);
+  if (!parsed.ok())
+    return invalid_argument(
+        "{}: '{}' is no JSON: a number, true, false, null, a text in double quotes, an object or a "
+        "list",
+        name, shown(value.substr(0, 80)));
+  if (parsed->is_null())
     fields_.erase(name);
   else
-    fields_[name] = parsed;
+    fields_[name] = *parsed;
   return ok();
 }
 

@@ -54,6 +54,30 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// The input of a case: the prompt, or what the encoder of an encoder-decoder model reads.
+void set_prompt(const Executor& executor, const BenchCase& what, uint64_t seed, int32_t index,
+                Request& request) {
+  const auto number = [&](int64_t i) {
+    return philox(seed, static_cast<uint64_t>(i), static_cast<uint64_t>(index))[0];
+  };
+  const EncoderFacts encoder = executor.encoder();
+  std::vector<TokenId> ids(encoder.feature_width > 0 ? 0 : static_cast<size_t>(what.prompt_tokens));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<TokenId>(number(static_cast<int64_t>(i)) %
+                                  static_cast<uint32_t>(executor.vocab_size()));
+  if (encoder.max_length == 0) {
+    request.input_token_ids = std::move(ids);
+    return;
+  }
+  EncoderInput& input = request.encoder_input.emplace();
+  input.token_ids = std::move(ids);
+  input.features.resize(static_cast<size_t>(2 * what.prompt_tokens * encoder.feature_width));
+  for (size_t i = 0; i < input.features.size(); ++i)
+    input.features[i] = static_cast<float>(number(static_cast<int64_t>(i)) % 2048) / 1024 - 1;
+  request.input_token_ids = encoder.decoder_prompt();
+  if (request.input_token_ids.empty()) request.input_token_ids = {0};
+}
+
 StatusOr<std::vector<Timeline>> run_requests(Executor& executor, const BenchCase& what,
                                              uint64_t seed) {
   struct Shared {
@@ -65,10 +89,7 @@ StatusOr<std::vector<Timeline>> run_requests(Executor& executor, const BenchCase
   shared->lines.resize(what.batch);
   for (int32_t i = 0; i < what.batch; ++i) {
     Request request;
-    request.input_token_ids.resize(what.prompt_tokens);
-    for (int32_t j = 0; j < what.prompt_tokens; ++j)
-      request.input_token_ids[j] =
-          static_cast<TokenId>(philox(seed, j, i)[0] % executor.vocab_size());
+    set_prompt(executor, what, seed, i, request);
     request.max_tokens = what.new_tokens;
     request.streaming = true;
     request.sampling.top_k = 1;
@@ -179,6 +200,14 @@ double read_bytes(const Executor& executor, const DeviceInfo& device) {
 }
 
 Status check_fits(const BenchOptions& options, const Executor& executor) {
+  if (const EncoderFacts encoder = executor.encoder(); encoder.max_length > 0) {
+    if (options.prompt_tokens > encoder.max_length)
+      return invalid_argument("--prompt-tokens {} exceeds the {} positions of the model's encoder",
+                              options.prompt_tokens, encoder.max_length);
+    if (2 + options.new_tokens <= executor.max_sequence_length()) return ok();
+    return invalid_argument("--new-tokens {} exceeds the {} positions of the model's decoder",
+                            options.new_tokens, executor.max_sequence_length());
+  }
   if (options.prompt_tokens + options.new_tokens <= executor.max_sequence_length()) return ok();
   return invalid_argument("--prompt-tokens {} and --new-tokens {} exceed the model's {} positions",
                           options.prompt_tokens, options.new_tokens,
@@ -235,9 +264,8 @@ Status bench(BenchOptions& options) {
   reset_peak_rss();  // the probe's own memory is not the model's
   ASSIGN_OR_RETURN(auto executor, Executor::create(options.model.model_dir, config));
   RETURN_IF_ERROR(check_fits(options, *executor));
-  if (executor->encoder().max_length > 0)
-    return unsupported("{}: encoder-decoder models are not measured; only decoders are",
-                       options.model.model_dir.string());
+  if (options.profile && executor->encoder().max_length > 0)
+    return unsupported("--profile: not for encoder-decoder models, whose steps need an encoder");
 
   const double weight_bytes = read_bytes(*executor, info);
   print_machine(info, roofline, weight_bytes);
@@ -295,7 +323,10 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "send this many requests at once instead of the batches; as many run together "
                    "as --max-batch-size and memory allow")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prompt-tokens", options->prompt_tokens, "tokens of each prompt")
+  command
+      ->add_option("--prompt-tokens", options->prompt_tokens,
+                   "tokens of each prompt; of an encoder-decoder model the positions of its "
+                   "encoder's input (of sound 20 ms each)")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_option("--new-tokens", options->new_tokens, "tokens to generate for each request")

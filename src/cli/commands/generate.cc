@@ -65,9 +65,9 @@ StatusOr<Request> make_request(const GenerateOptions& options, std::vector<Token
       return invalid_argument(
           "the model's encoder takes sound, not text; nereid serve has /v1/audio/transcriptions");
     request.encoder_input.emplace().token_ids = std::move(ids);
-    if (encoder.decoder_start_id < 0)
+    request.input_token_ids = encoder.decoder_prompt();
+    if (request.input_token_ids.empty())
       return invalid_argument("config.json: no decoder_start_token_id, which is the first token");
-    request.input_token_ids = {encoder.decoder_start_id};
   } else {
     request.input_token_ids = std::move(ids);
   }
@@ -191,6 +191,7 @@ Status generate(GenerateOptions& options) {
   const int32_t num_new = last.outputs[0].num_output_tokens;  // of the sequence that ended last
   const double first = seconds(last.metrics.first_token - start);
   const double rest = seconds(last.metrics.last_token - last.metrics.first_token);
+  std::fflush(stdout);  // the answer stands before the figures, in pipes too
   fmt::print(stderr,
              "[{} prompt tokens, {} new tokens, first after {:.1f} ms, then {:.1f} tokens/s]\n",
              last.num_input_tokens, num_new, first * 1e3, rest > 0 ? (num_new - 1) / rest : 0.0);

@@ -49,19 +49,23 @@ StatusOr<int> get(const std::string& url, const std::string& path, const std::st
   return answer.status;
 }
 
+// The state of a server that refuses to answer with this key.
+std::string refused_state(int status, const std::string& key) {
+  if (key.empty()) return "wants a key: --api-key or $NEREID_API_KEY";
+  return fmt::format("refuses the key of --api-key or $NEREID_API_KEY: HTTP {}", status);
+}
+
 Asked ask(const std::string& url, const std::string& key) {
   std::string body;
   const auto ready = get(url, "/v2/health/ready", key, body);
   if (!ready.ok()) return {fmt::format("no answer: {}", message(ready.status())), {}};
+  if (*ready == 401 || *ready == 403) return {refused_state(*ready, key), {}};
   // Servers of other makes have no such route.
-  const char* const state = *ready == 200   ? "ready"
-                            : *ready == 404 ? "answers"
-                            : *ready == 401 ? "wants a key"
-                                            : "not ready";
+  const char* const state = *ready == 200 ? "ready" : *ready == 404 ? "answers" : "not ready";
   Asked asked{state, {}};
   body.clear();
   const auto models = get(url, "/v1/models", key, body);
-  if (models.ok() && *models == 401) asked.state = "answers; --api-key shows its models";
+  if (models.ok() && (*models == 401 || *models == 403)) asked.state = refused_state(*models, key);
   const auto parsed = models.ok() && *models == 200 ? parse_json(body) : StatusOr<json::value>();
   if (parsed.ok())
     for (const json::value& model : array_member(*parsed, "data"))

@@ -59,6 +59,11 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
         http, kTokenModel);
     return;
   }
+  if (process.takes_sound(std::string(kTokenModel))) {
+    log_info("try:  curl {}/v1/audio/transcriptions -F model={} -F file=@recording.wav", http,
+             options.model_name);
+    return;
+  }
   log_info(
       "try:  curl {}/v1/chat/completions -H 'Content-Type: application/json' -d "
       "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'",

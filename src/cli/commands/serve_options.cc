@@ -200,6 +200,11 @@ void add_openai(Options& options, ServeOptions& o) {
               .help = "embeddings of a text are made of: auto (as the checkpoint's files for "
                       "sentence-transformers say, else last) | last (its last token) | mean",
               .flag = "--pooling"},
+             {.name = "allow_media_domain",
+              .field = field(openai.media_domains),
+              .help = "host from which pictures that requests name by URL are fetched, HOST or "
+                      "HOST:PORT; without it only data URLs are taken; may be repeated",
+              .flag = "--allow-media-domain"},
              {.name = "strict_fields",
               .field = field(openai.strict_fields),
               .help = "OpenAI requests with unknown fields are refused; otherwise they get a "

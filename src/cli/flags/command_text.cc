@@ -41,6 +41,7 @@ CommandText command_text(const CLI::App& command) {
     if (flag.names.empty()) flag.names.push_back(option->get_name());
     text.flags.push_back(std::move(flag));
   }
+  text.notes = command.get_footer();
   return text;
 }
 

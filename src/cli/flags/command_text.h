@@ -23,6 +23,7 @@ struct CommandText {
   std::string name;  // behind "nereid"
   std::string help;  // one line
   std::vector<FlagText> flags;
+  std::string notes;  // the last paragraph of --help
 };
 
 // The flags of a subcommand, in the order of their declaration.

@@ -79,6 +79,13 @@ TEST(ManPage, TextIsPrintedUnchanged) {
   EXPECT_TRUE(has(page, "it's a 'folder' (accepted, has no effect)"));
 }
 
+TEST(ManPage, TheLastParagraphOfHelpIsThere) {
+  CLI::App app;
+  app.add_subcommand("sample", "help")->footer("See x-y.");
+  EXPECT_TRUE(
+      has(man_page(command_text(*app.get_subcommand("sample"))), ".SH NOTES\nSee x\\-y.\n"));
+}
+
 TEST(ManPage, TheFirstPageListsCommands) {
   const std::vector<CommandText> commands = {{.name = "a", .help = "x"}, {.name = "b-c"}};
   const std::string page = man_page_of_all("Words.", commands);

@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "base/blanks.h"
 #include "base/file.h"
 #include "base/nearest.h"
 
@@ -60,13 +61,37 @@ struct Given {
   std::string place;  // "FILE:LINE: key 'x'"
 };
 
+// Line `number` of the text, from 1.
+std::string_view line_of(std::string_view text, uint32_t number) {
+  for (; number > 1 && !text.empty(); --number)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  return text.substr(0, text.find('\n'));
+}
+
+// A hint for a line that is no TOML; "" = none.
+std::string toml_hint(std::string_view line) {
+  line = without_blanks(line);
+  const size_t equals = line.find('=');
+  if (equals == line.npos) return line.empty() ? "" : "; a line is KEY = VALUE";
+  const std::string_view key = without_blanks(line.substr(0, equals));
+  std::string_view value = without_blanks(line.substr(equals + 1));
+  if (value.empty()) return fmt::format("; the value of '{}' is missing", key);
+  if (value == "True" || value == "False" || value == "TRUE" || value == "FALSE")
+    return "; expected true or false";
+  value = without_blanks(value.substr(0, value.find('#')));
+  if (value.find_first_of("\"'[]{}") != value.npos) return "";
+  return fmt::format("; texts stand in quotes: {} = \"{}\"", key, value);
+}
+
 StatusOr<toml::table> parse_toml(const std::filesystem::path& file) {
   ASSIGN_OR_RETURN(const std::string text, read_file(file, kMaxConfigBytes));
   toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    return invalid_argument("{}:{}:{}: {}", file.string(), error.source().begin.line,
-                            error.source().begin.column, std::string(error.description()));
+    const uint32_t number = error.source().begin.line;
+    return invalid_argument("{}:{}:{}: {}{}", file.string(), number, error.source().begin.column,
+                            std::string(error.description()),
+                            toml_hint(line_of(text, number).substr(0, 200)));
   }
   return std::move(parsed).table();
 }

@@ -21,6 +21,9 @@ class OptionSources {
   // "flag --x", "environment NEREID_X", "FILE:LINE", "default".
   std::string of(const CLI::Option* option) const;
   bool is_empty() const { return sources_.empty(); }
+  bool is_of_environment(const CLI::Option* option) const {
+    return of(option).starts_with("environment ");
+  }
   bool has(const CLI::Option* option) const { return sources_.contains(option); }
   void set(const CLI::Option* option, std::string source);
 

@@ -11,8 +11,10 @@
 namespace nereid::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ConfigFileTest : public ::testing::Test {
  protected:
@@ -110,6 +112,16 @@ TEST_F(ConfigFileTest, NoToml) {
   EXPECT_THAT(apply("help = true"), HasSubstr("no flag has that name"));
   EXPECT_THAT(apply(std::string("host = '\xff'")), HasSubstr(":1:"));
   EXPECT_THAT(apply(std::string(size_t{2} << 20, ' ')), HasSubstr("larger than the limit"));
+}
+
+TEST_F(ConfigFileTest, MistakesOfTomlHaveHints) {
+  EXPECT_THAT(apply("\nhost = localhost # mine"),
+              AllOf(HasSubstr(":2:"), HasSubstr("texts stand in quotes: host = \"localhost\"")));
+  EXPECT_THAT(apply("model = /models/a"), HasSubstr("model = \"/models/a\""));
+  EXPECT_THAT(apply("strict = True"), HasSubstr("expected true or false"));
+  EXPECT_THAT(apply("max-size: 9"), HasSubstr("a line is KEY = VALUE"));
+  EXPECT_THAT(apply("max-size ="), HasSubstr("the value of 'max-size' is missing"));
+  EXPECT_THAT(apply("host = \"open"), Not(HasSubstr("stand in quotes")));
 }
 
 TEST_F(ConfigFileTest, ListForOneValue) {

@@ -55,6 +55,7 @@ std::string man_page(const CommandText& command) {
   for (const auto& [title, entries] : sections)
     if (!entries.empty())
       text += fmt::format(".SH {}\n{}", roff(absl::AsciiStrToUpper(title)), entries);
+  if (!command.notes.empty()) text += ".SH NOTES\n" + roff(command.notes) + "\n";
   return text + ".SH SEE ALSO\n.BR nereid (1)\n";
 }
 

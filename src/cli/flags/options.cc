@@ -20,14 +20,18 @@
 namespace nereid::cli {
 namespace {
 
-// Where the values of `options` are from: flag, environment, line of a file, or default.
+// Where the values of `options` are from: flag, environment, line of a file, or default, with what
+// a default that is chosen later will be.
 void add_sources(const CLI::App& command, const OptionSources& sources,
                  const config::Options& options, json::object& to) {
   for (const config::Option& option : options) {
     if (!*option.flag) continue;
     const CLI::Option* const flag =
         command.get_option_no_throw(std::string(config::first_flag(option)));
-    to[option.name] = sources.of(flag);
+    const std::string source = sources.of(flag);
+    to[option.name] = source == "default" && *option.default_text
+                          ? "default: " + config::default_of(option, options, &config::Option::name)
+                          : source;
   }
 }
 
@@ -43,14 +47,21 @@ Status ModelOptions::print_options() {
   for (const config::Option& option : config::engine_options(executor))
     given[option.name] = config::text_of(option);
   ExecutorConfig limited = executor;
-  RETURN_IF_ERROR(runtime::apply_engine_limits(model_dir, limited).status());
+  if (hub::is_hub_address(model_dir.string()))
+    log_warn("{} is not in the cache; the options are without the limits of its files",
+             model_dir.string());
+  else
+    RETURN_IF_ERROR(runtime::apply_engine_limits(model_dir, limited).status());
   const config::Options engine = config::engine_options(limited);
   for (const config::Option& option : engine) {
     json::value* const source = from.if_contains(option.name);
-    if (source && *source != "default" && config::text_of(option) != given[option.name])
+    if (source && !source->get_string().starts_with("default") &&
+        config::text_of(option) != given[option.name])
       *source = fmt::format("model, in place of {}", std::string(source->get_string()));
   }
-  json::object sections = {{"model", model_dir.string()}, {"engine", config::to_json(engine)}};
+  from["log_level"] = sources.of(command_->get_option("--log-level"));
+  json::object sections = {
+      {"model", model_dir.string()}, {"log_level", log_level}, {"engine", config::to_json(engine)}};
   if (!server.empty()) sections["server"] = config::to_json(server);
   sections["from"] = std::move(from);
   fmt::print("{}\n", convert::pretty_json(sections));
@@ -60,7 +71,11 @@ Status ModelOptions::print_options() {
 Status ModelOptions::read_config(CLI::App& command, const std::filesystem::path& file) {
   sources = OptionSources(command);
   if (file.empty()) return ok();
-  RETURN_IF_ERROR(apply_config_file(command, file, sources));
+  if (const Status status = apply_config_file(command, file, sources); !status.ok()) {
+    const CLI::Option* const config = command.get_option_no_throw("--config");
+    return config && sources.is_of_environment(config) ? annotate(status, config->get_envname())
+                                                       : status;
+  }
   RETURN_IF_ERROR(set_log_level(log_level));
   log_info("options of {}", file.string());
   return ok();
@@ -89,12 +104,17 @@ void ModelOptions::declare(CLI::App& command) {
       "are in docs/options.md.");
 }
 
-Status ModelOptions::finish() {
-  RETURN_IF_ERROR(set_log_level(log_level));
+Status ModelOptions::find_model() {
   if (const std::string address = model_dir.string(); hub::is_hub_address(address)) {
     ASSIGN_OR_RETURN(const hub::ModelName model, hub::parse_model_name(address));
-    ASSIGN_OR_RETURN(model_dir, find_hub_model(address, executor.cache_dir));
     hub_id = model.id();
+    if (print_config) {
+      ASSIGN_OR_RETURN(const auto cached, find_cached_model(address, executor.cache_dir));
+      if (!cached) return ok();
+      model_dir = *cached;
+    } else {
+      ASSIGN_OR_RETURN(model_dir, find_hub_model(address, executor.cache_dir));
+    }
   }
   if (std::error_code error; !exists(model_dir, error)) {  // then it is a name
     if (!executor.random_weights) return check_exists("model", model_dir.string());
@@ -106,7 +126,15 @@ Status ModelOptions::finish() {
                               name == ".pth" || name == ".pt"))
     return invalid_argument("model: {} is one file of a model; give the folder that it is in",
                             model_dir.string());
-  RETURN_IF_ERROR(convert::check_is_model(model_dir));
+  return convert::check_is_model(model_dir);
+}
+
+Status ModelOptions::finish() {
+  RETURN_IF_ERROR(set_log_level(log_level));
+  if (const Status status = find_model(); !status.ok()) {
+    const CLI::Option* const model = command_->get_option("model");
+    return sources.is_of_environment(model) ? annotate(status, model->get_envname()) : status;
+  }
   if (!print_config) return ok();
   if (sources.is_empty()) sources = OptionSources(*command_);
   RETURN_IF_ERROR(print_options());

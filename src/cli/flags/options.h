@@ -27,10 +27,13 @@ struct ModelOptions {
   // callback. Empty `file`: none.
   Status read_config(CLI::App& command, const std::filesystem::path& file);
   // Sets the log level, finds a model of the hub (model_dir becomes its path), and checks
-  // combinations. InvalidArgument names the flag.
+  // combinations. With print_config prints the options instead, without a download, and throws
+  // CLI::Success. InvalidArgument names the flag.
   Status finish();
 
  private:
+  // Finds model_dir. An address of the hub stays one with print_config if the caches lack it.
+  Status find_model();
   Status print_options();
   CLI::App* command_ = nullptr;
 };

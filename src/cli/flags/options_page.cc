@@ -100,9 +100,11 @@ std::string row_of(const Option& option, const Options& all) {
 }
 
 std::string flag_row(const Option& option, const Options& all) {
-  const std::string fallback = config::default_of(option, all, &Option::flag);
-  return fmt::format("| {} | {}{} | {} |\n", flags_of(option), allowed_values(option),
+  const bool turns_off = std::string_view(option.flag).starts_with("--no-");
+  const std::string fallback = turns_off ? "false" : config::default_of(option, all, &Option::flag);
+  return fmt::format("| {} | {}{} | {}{} |\n", flags_of(option), allowed_values(option),
                      fallback.empty() ? "" : fmt::format(" [{}]", cell(fallback)),
+                     turns_off ? "turns off: " : "",
                      cell(config::refer(option.help, all, &Option::flag)));
 }
 

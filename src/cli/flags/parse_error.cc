@@ -1,7 +1,10 @@
 #include "cli/flags/parse_error.h"
 
 #include <CLI/Option.hpp>
+#include <algorithm>
+#include <cctype>
 #include <set>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,6 +26,14 @@ std::set<std::string> subcommands_of(const CLI::App& app) {
   std::set<std::string> names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) names.insert(command->get_name());
   return names;
+}
+
+// Whether `text` has `name` as a whole flag.
+bool names_flag(std::string_view text, std::string_view name) {
+  const size_t begin = text.find(name), end = begin + name.size();
+  if (begin == text.npos) return false;
+  return end == text.size() ||
+         (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '-');
 }
 
 }  // namespace
@@ -56,6 +67,20 @@ std::string unknown_words_text(const CLI::App& app) {
     is_value = is_flag;
   }
   return text;
+}
+
+std::string variable_of_error(const CLI::App& app, const CLI::ParseError& error) {
+  const auto chosen = app.get_subcommands();
+  if (chosen.empty()) return "";
+  const std::vector<CLI::Option*> on_line = chosen.front()->parse_order();
+  for (const CLI::Option* option : std::as_const(*chosen.front()).get_options()) {
+    if (option->get_envname().empty() || option->count() == 0 ||
+        std::ranges::find(on_line, option) != on_line.end() ||
+        !names_flag(error.what(), option->get_name()))
+      continue;
+    return fmt::format("environment variable {}: ", option->get_envname());
+  }
+  return "";
 }
 
 }  // namespace nereid::cli

@@ -13,4 +13,8 @@ namespace nereid::cli {
 // error was another one.
 std::string unknown_words_text(const CLI::App& app);
 
+// "environment variable NEREID_MAX_BATCH_SIZE: " where the error of the last parse is in the value
+// that this environment variable gives a flag of the chosen subcommand; else "".
+std::string variable_of_error(const CLI::App& app, const CLI::ParseError& error);
+
 }  // namespace nereid::cli

@@ -7,6 +7,8 @@
 
 #include <CLI/Error.hpp>
 #include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <cstdlib>
 
 #include "absl/strings/str_split.h"
 #include "cli/commands/commands.h"
@@ -82,6 +84,30 @@ TEST(ParseError, AdvisedFlagsExist) {
 TEST(ParseError, OtherErrorsAreLeftToTheParser) {
   EXPECT_EQ(said({"serve", "m", "--port", "x"}), "");
   EXPECT_EQ(said({"serve", "m", "--port", "1"}), "parsed");
+}
+
+TEST(ParseError, VariablesWithWrongValuesAreNamed) {
+  const auto variable = [](std::vector<std::string> words) -> std::string {
+    CLI::App app;
+    CLI::App* serve = app.add_subcommand("serve", "");
+    int size = 0, port = 0;
+    serve->add_option("--size-limit", size)->envname("NEREID_TEST_SIZE");
+    serve->add_option("--port,--size", port)->check(CLI::Range(0, 9));
+    std::reverse(words.begin(), words.end());
+    try {
+      app.parse(words);
+    } catch (const CLI::ParseError& error) {
+      return variable_of_error(app, error);
+    }
+    return "parsed";
+  };
+  ::setenv("NEREID_TEST_SIZE", "x", 1);
+  EXPECT_EQ(variable({"serve"}), "environment variable NEREID_TEST_SIZE: ");
+  EXPECT_EQ(variable({"serve", "--size-limit", "x"}), "") << "the command line's value";
+  ::setenv("NEREID_TEST_SIZE", "1", 1);
+  EXPECT_EQ(variable({"serve", "--port", "10"}), "");
+  EXPECT_EQ(variable({"serve"}), "parsed");
+  ::unsetenv("NEREID_TEST_SIZE");
 }
 
 }  // namespace

@@ -42,4 +42,13 @@ StatusOr<std::filesystem::path> find_hub_model(const std::string& address,
   return pulled.model.path;
 }
 
+StatusOr<std::optional<std::filesystem::path>> find_cached_model(
+    const std::string& address, const std::filesystem::path& cache_dir) {
+  ASSIGN_OR_RETURN(const hub::ModelName model, hub::parse_model_name(address));
+  ASSIGN_OR_RETURN(const hub::HubSettings settings, hub_settings(cache_dir));
+  ASSIGN_OR_RETURN(const auto cached, hub::find_cached(settings, model));
+  if (!cached) return std::nullopt;
+  return cached->path;
+}
+
 }  // namespace nereid::cli

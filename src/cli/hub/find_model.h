@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -14,6 +15,10 @@ namespace nereid::cli {
 // its signal where SIGINT or SIGTERM stops a download.
 StatusOr<std::filesystem::path> find_hub_model(const std::string& address,
                                                const std::filesystem::path& cache_dir);
+
+// The same without a download; nullopt: it is not in the caches.
+StatusOr<std::optional<std::filesystem::path>> find_cached_model(
+    const std::string& address, const std::filesystem::path& cache_dir);
 
 // Calls hub::pull() or hub::find_or_pull(); signals as above.
 StatusOr<hub::Pulled> pull_model(const hub::HubSettings& settings, const hub::ModelName& model,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/process/address_space.h"
 #include "cli/process/client_memory.h"
+#include "front/bridge/model_info.h"
 #include "front/http/listen.h"
 #include "front/kserve/extensions.h"
 #include "tensor/cpu_probe.h"
@@ -127,6 +128,12 @@ ServerProcess::~ServerProcess() {
 int ServerProcess::http_port() const { return http_->http_port(); }
 int ServerProcess::metrics_port() const { return http_->metrics_port(); }
 int ServerProcess::grpc_port() const { return grpc_ == nullptr ? -1 : grpc_->port(); }
+
+bool ServerProcess::takes_sound(const std::string& model) const {
+  const auto config = front::model_config(server_, model);
+  const std::string bins = config.ok() ? front::config_parameter(*config, "num_mel_bins") : "";
+  return !bins.empty() && bins != "0";
+}
 
 void ServerProcess::stop(const StopDeadline& deadline) {
   stop_server(server_, grpc_.get(), {http_.get()}, deadline);

@@ -50,6 +50,9 @@ class ServerProcess {
   int metrics_port() const;
   int grpc_port() const;  // -1 when off
 
+  // Whether the encoder of the repository's model takes sound.
+  bool takes_sound(const std::string& model) const;
+
   // Sets readiness to false and refuses new connections; see stop_server.h for the rest.
   void stop(const StopDeadline& deadline);
 

@@ -25,7 +25,8 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kConvertFlags[] = {
-    {"--model_dir", kText, kActed, "", "", "Hugging Face or checkpoint directory, GGUF file"},
+    {"--model_dir -i", kText, kActed, "", "",
+     "Hugging Face or checkpoint directory, GGUF or Whisper file"},
     {"--output_dir -o --output_model_dir", kText, kActed, "", "tllm_checkpoint",
      "folder that the checkpoint is written to"},
     {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
@@ -50,11 +51,17 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--gpt_variant", kText, kActed, "", "",
      "the model's architecture; must equal that of config.json"},
     {"--ckpt_type", kChoice, kActed, "hf jax keras torch", "hf", "kind of source"},
-    {"--model_type", kText, kOnly, "", "", "encoder-decoder family"},
-    {"--nougat", kFlag, kOnly, "", "", "encoder-decoder variant"},
-    {"--eclair_radio", kFlag, kOnly, "", "", "encoder-decoder variant"},
-    {"--skip_cross_kv", kFlag, kOnly, "", "", "encoder-decoder"},
-    {"--use_implicit_relative_attention", kFlag, kOnly, "", "", "encoder-decoder"},
+    // Encoder-decoder models.
+    {"--model_type", kText, kActed, "", "",
+     "family of the encoder-decoder model; must be that of config.json"},
+    {"--model_name", kText, kActed, "", "",
+     "Whisper of OpenAI: the name of the .pt file in --model_dir"},
+    {"--nougat", kFlag, kOnly, "", "", "a model of pictures"},
+    {"--eclair_radio", kFlag, kOnly, "", "", "a model of pictures"},
+    {"--skip_cross_kv", kFlag, kOnly, "", "", "cross attention without its products"},
+    {"--use_implicit_relative_attention", kFlag, kActed, "", "",
+     "T5: write the decoder's position bias with its layers only"},
+    {"--logits_dtype", kChoice, kIgnored, "float16 float32", "float32", "logits are float32"},
     // Quantisation.
     {"--use_weight_only", kFlag, kActed, "", "",
      "round the weights of products to integers with a scale for each row"},
@@ -308,6 +315,40 @@ Status check_source(const Args& args, const std::filesystem::path& source) {
   return ok();
 }
 
+// Families of --model_type. "nmt" is fairseq's; here it names models with sinusoidal positions.
+constexpr std::pair<std::string_view, std::string_view> kModelTypes[] = {
+    {"t5", "T5"},       {"t5", "MT5"},      {"bart", "Bart"},
+    {"bart", "MBart"},  {"mbart", "MBart"}, {"nmt", "Marian"},
+    {"nmt", "Pegasus"}, {"nmt", "M2M100"},  {"whisper", "Whisper"}};
+
+// Checks flags of encoder-decoder models.
+Status check_encoder_decoder(const Args& args, const convert::ConvertOptions& options) {
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+  const bool has_encoder = model.graph.model.num_cross_layers > 0;
+  const std::string& architecture = model.graph.model.architecture;
+  if (args.given("--model_type")) {
+    const std::string& type = args.text("--model_type");
+    const bool fits = std::ranges::any_of(kModelTypes, [&](const auto& row) {
+      return row.first == type && architecture.starts_with(row.second);
+    });
+    if (!fits)
+      return invalid_argument(
+          "--model_type: '{}' is not the type of {} ({}); allowed are t5, bart, mbart, nmt and "
+          "whisper, or nothing",
+          type.substr(0, 40), options.model_dir.string(), architecture);
+  }
+  if (options.implicit_positions && model.traits.bias_buckets == 0)
+    return invalid_argument("--use_implicit_relative_attention: {} has no relative position bias",
+                            architecture);
+  if (!has_encoder) return ok();
+  if (rounding_of(options) || convert::has_static_inputs(options.weights) ||
+      args.given("--calib_dataset"))
+    return unsupported(
+        "--use_fp8, --smoothquant, --calib_dataset: not for encoder-decoder models; allowed are "
+        "--use_weight_only with int8 or int4, and --use_fp8_rowwise");
+  return ok();
+}
+
 // Writes a config.json for Llama by the size flags, and reads it back as a check.
 Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   const std::string& dtype = args.text("--dtype");
@@ -370,6 +411,7 @@ Status convert(const Args& args) {
   }
   convert::ConvertOptions options;
   options.model_dir = args.text(source);
+  if (args.given("--model_name")) options.model_dir /= args.text("--model_name") + ".pt";
   RETURN_IF_ERROR(check_exists(source, options.model_dir.string()));
   RETURN_IF_ERROR(check_source(args, options.model_dir));
   options.output_dir = output;
@@ -382,6 +424,8 @@ Status convert(const Args& args) {
     options.group = static_cast<int32_t>(args.integer("--group_size"));
   if (args.is_on("--int8_kv_cache")) options.cache = DType::kI8;
   if (args.is_on("--fp8_kv_cache")) options.cache = DType::kF8E4M3;
+  options.implicit_positions = args.is_on("--use_implicit_relative_attention");
+  RETURN_IF_ERROR(check_encoder_decoder(args, options));
   std::optional<ProgressBar> bar;
   bar.emplace("converting", 0, ProgressUnit::kBytes);
   options.progress = [&](const convert::Progress& progress) {

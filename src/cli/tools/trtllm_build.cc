@@ -29,6 +29,7 @@ struct Limits {
   int64_t max_prompt_table = 0;  // rows
   int64_t max_draft_len = 0;     // only stored, for other tools
   int64_t max_lora_rank = 0;
+  int64_t max_encoder_input_len = 0;  // 0: the model's
 };
 
 Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
@@ -53,6 +54,7 @@ Status read_build_config(const std::string& path, Limits& limits) {
   read("opt_num_tokens", limits.opt_num_tokens);
   read("max_prompt_embedding_table_size", limits.max_prompt_table, 0);
   read("max_draft_len", limits.max_draft_len, 0);
+  read("max_encoder_input_len", limits.max_encoder_input_len);
   if (const json::object* lora = config.object("lora_config")) {
     models::Config inner(*lora, path + ": lora_config");
     if (inner.has("max_lora_rank"))
@@ -73,6 +75,8 @@ StatusOr<Limits> read_limits(const Args& args) {
   limits.max_prompt_table = args.integer("--max_prompt_embedding_table_size");
   limits.max_draft_len = args.integer("--max_draft_len");
   limits.max_lora_rank = args.integer("--max_lora_rank");
+  if (args.given("--max_encoder_input_len"))
+    limits.max_encoder_input_len = args.integer("--max_encoder_input_len");
   if (args.given("--max_output_len") && !args.given("--max_seq_len")) {
     RETURN_IF_ERROR(check_range("--max_output_len", args.integer("--max_output_len"), 1, 1 << 29));
     limits.max_seq_len = limits.max_input_len + args.integer("--max_output_len");
@@ -88,6 +92,7 @@ StatusOr<Limits> read_limits(const Args& args) {
   RETURN_IF_ERROR(
       check_range("--max_prompt_embedding_table_size", limits.max_prompt_table, 0, kMax));
   RETURN_IF_ERROR(check_range("--max_draft_len", limits.max_draft_len, 0, kMax));
+  RETURN_IF_ERROR(check_range("--max_encoder_input_len", limits.max_encoder_input_len, 0, kMax));
   RETURN_IF_ERROR(
       check_range("--max_lora_rank", limits.max_lora_rank, 1, kernels::kMaxAdapterRank));
   return limits;
@@ -118,6 +123,16 @@ void deduce(const io::ModelFacts& facts, int64_t tokens_per_block, Limits& limit
     log_warn("max_num_tokens {} is less than tokens_per_block, raised to {}", limits.max_num_tokens,
              tokens_per_block);
     limits.max_num_tokens = tokens_per_block;
+  }
+  if (facts.encoder_positions > 0) {
+    if (limits.max_encoder_input_len > facts.encoder_positions)
+      log_info("max_encoder_input_len {} is more than the {} positions of the model's encoder",
+               limits.max_encoder_input_len, facts.encoder_positions);
+    if (limits.max_encoder_input_len == 0 || limits.max_encoder_input_len > facts.encoder_positions)
+      limits.max_encoder_input_len = facts.encoder_positions;
+  } else if (limits.max_encoder_input_len == 0) {
+    constexpr int64_t kUsual = 1024;
+    limits.max_encoder_input_len = kUsual;
   }
   if (limits.opt_num_tokens == 0)
     limits.opt_num_tokens =
@@ -214,7 +229,7 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
           {"weight_streaming", args.is_on("--weight_streaming")},
           {"plugin_config", plugin_config(args, paged_context)},
           {"use_strip_plan", false},
-          {"max_encoder_input_len", args.integer("--max_encoder_input_len")},
+          {"max_encoder_input_len", limits.max_encoder_input_len},
           {"monitor_memory", args.is_on("--monitor_memory")},
           {"use_mrope", false}};
 }
@@ -250,8 +265,9 @@ Status check_adapters(const Args& args, const Limits& limits,
   if (directories.empty() || options.config_only) return ok();
   const auto engine = options.output_dir / "rank0.engine";
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+  if (file.plan().model.is_encoder) return ok();  // its modules are the decoder's, too
   runtime::AdapterBounds bounds{file.plan().modules, static_cast<int32_t>(limits.max_lora_rank)};
-  if (!options.strip_weights) {
+  if (!options.strip_weights && file.plan().model.encoder_positions == 0) {
     ASSIGN_OR_RETURN(bounds.base, runtime::BaseWeights::open(engine));
   }
   for (const std::string& directory : directories) {

@@ -8,6 +8,7 @@
 #include "convert/trtllm_checkpoint.h"
 #include "io/safetensors_writer.h"
 #include "models/config.h"
+#include "models/encoder.h"
 #include "models/family.h"
 #include "models/formats/trtllm.h"
 
@@ -47,6 +48,7 @@ StatusOr<PruneReport> prune_checkpoint(const PruneOptions& options) {
     return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
+  RETURN_IF_ERROR(models::refuse_encoder_decoder(model, "its folders are not pruned"));
   if (model.layout != models::Layout::kTrtLlm)
     return invalid_argument("checkpoint_dir: {} is not a TensorRT-LLM checkpoint; convert it first",
                             options.checkpoint_dir.string());

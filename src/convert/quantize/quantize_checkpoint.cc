@@ -16,6 +16,7 @@
 #include "convert/quantize/quantize_selection.h"
 #include "convert/trtllm_checkpoint.h"
 #include "convert/weight_source.h"
+#include "models/encoder.h"
 #include "models/family.h"
 #include "models/score_head.h"
 
@@ -465,12 +466,14 @@ StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& wanted, Thre
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
   RETURN_IF_ERROR(models::refuse_score_head(model));
+  RETURN_IF_ERROR(models::refuse_encoder_decoder(
+      model, "convert_checkpoint --use_weight_only and nereid serve --weights round its weights"));
   RETURN_IF_ERROR(check_options(options, model));
   if (options.more_bits) options.int8_tensors = tensors_with_more_bits(model.graph);
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(
-      models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
+      models::check_tensors(model.graph, checkpoint, model.traits, models::ignores_of(model)));
   ASSIGN_OR_RETURN(NewDirectory output,
                    NewDirectory::resume(options.output_dir, is_quantized_file));
   QuantizeReport report;

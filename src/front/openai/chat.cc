@@ -10,6 +10,7 @@
 #include "front/http/json_text.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
+#include "front/openai/pictures/read_pictures.h"
 #include "front/openai/requests/chat_prompt.h"
 #include "front/output/chat_output.h"
 
@@ -55,7 +56,11 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
   // Makes the prompt's tokens. On any thread, before start().
   std::optional<ApiError> read_prompt(Lane lane) {
-    auto prompt = render({lane, [x = exchange_] { return x->disconnected(); }});
+    const PromptWork work{lane, [x = exchange_] { return x->disconnected(); }};
+    auto pictures = read_pictures(*context_, *model_, request_.pictures, work);
+    if (auto* error = std::get_if<ApiError>(&pictures)) return std::move(*error);
+    pictures_ = std::get<0>(std::move(pictures));
+    auto prompt = render(work);
     if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
     prompt_ = std::get<std::vector<int32_t>>(std::move(prompt));
     num_prompt_tokens_ = std::ssize(prompt_);
@@ -73,7 +78,10 @@ class Chat : public std::enable_shared_from_this<Chat> {
     auto on_piece = [self](Piece piece) { self->take(std::move(piece)); };
     request_.common.sampling.reasoning = reasoning();
     const auto started = Generation::start(server, tracer, model_, exchange_, std::move(ids),
-                                           request_.common.sampling, std::move(on_piece));
+                                           request_.common.sampling, std::move(on_piece),
+                                           {.pictures = has_pictures() ? &shown_ : nullptr});
+    pictures_.clear();
+    shown_.pictures.clear();
     if (!started.ok()) {
       send_failure(exchange_, false, api_error(started.status()));
       return;
@@ -153,13 +161,33 @@ class Chat : public std::enable_shared_from_this<Chat> {
     auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, param,
                           context_->budget, work.is_unwanted);
     if (std::holds_alternative<ApiError>(ids)) return ids;
+    if (auto error = place(prompt, param, std::get<std::vector<int32_t>>(ids)))
+      return *std::move(error);
     const auto room = check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, param);
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;
     const auto num_tokens = std::ssize(std::get<std::vector<int32_t>>(ids));
-    if (auto error = check_prompt_log_probs(sampling, num_tokens, "prompt_logprobs"))
+    if (auto error = check_prompt_log_probs(*model_, sampling, num_tokens, "prompt_logprobs"))
       return *std::move(error);
     prompt_end_ = end_of(prompt);
     return ids;
+  }
+
+  bool has_pictures() const { return !shown_.spans.empty(); }
+
+  // Places the conversation's pictures in the ids of its text.
+  std::optional<ApiError> place(const Prompt& prompt, const char* param,
+                                std::vector<int32_t>& ids) {
+    const bool is_text = std::holds_alternative<std::string>(prompt);
+    shown_.pictures.clear();
+    for (const size_t index : pictures_in(request_.context))
+      shown_.pictures.push_back(pictures_[index]);
+    if (shown_.pictures.empty() && (!is_text || !model_->pictures.ok())) return std::nullopt;
+    if (!is_text)
+      return ApiError{400, "'prompt_token_ids': not together with pictures", "prompt_token_ids"};
+    if (!shown_.pictures.empty() && request_.common.sampling.max_prompt_tokens)
+      return ApiError{400, "'truncate_prompt_tokens': not together with pictures",
+                      "truncate_prompt_tokens"};
+    return place_in_prompt(*context_, *model_, param, ids, shown_);
   }
 
   // The prompt's last bytes. Its ids have been checked.
@@ -431,6 +459,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
   std::vector<int32_t> prompt_;
   std::vector<ScoredToken> scored_prompt_;
   std::string prompt_end_;
+  std::vector<PicturePtr> pictures_;  // of the whole conversation, until the start
+  PromptPictures shown_;              // pictures of the prompt
   std::vector<ChatChoice> choices_;
   std::weak_ptr<Generation> generation_;
   size_t num_running_ = 0;

@@ -7,6 +7,7 @@
 #include "front/http/json_text.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
+#include "front/openai/pictures/read_pictures.h"
 
 namespace nereid::front {
 namespace {
@@ -42,8 +43,12 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   // Makes the prompts' tokens. On any thread, before start().
-  std::optional<ApiError> read_prompts() {
-    return tokenize(prompts_, [x = exchange_] { return x->disconnected(); });
+  std::optional<ApiError> read_prompts(Lane lane) {
+    const PromptWork work{lane, [x = exchange_] { return x->disconnected(); }};
+    auto pictures = read_pictures(*context_, *model_, request_.pictures, work);
+    if (auto* error = std::get_if<ApiError>(&pictures)) return std::move(*error);
+    pictures_.pictures = std::get<0>(std::move(pictures));
+    return tokenize(prompts_, work.is_unwanted);
   }
 
   const LanguageModel& model() const { return *model_; }
@@ -67,38 +72,75 @@ class Completion : public std::enable_shared_from_this<Completion> {
       const auto* const rows = std::get_if<PromptRowsPtr>(&request_.prompts[i]);
       auto started = Generation::start(server, tracer, model_, exchange_, std::move(prompts[i]),
                                        request_.common.sampling, std::move(on_piece),
-                                       rows ? rows->get() : nullptr);
+                                       {.rows = rows ? rows->get() : nullptr,
+                                        .pictures = has_pictures() ? &pictures_ : nullptr});
       if (!started.ok()) {
         fail(api_error(started.status()));
         return;
       }
       generations_.push_back(*std::move(started));
     }
+    pictures_.pictures.clear();
     exchange_->on_disconnect([self] { self->cancel(); });
   }
 
  private:
+  bool has_pictures() const { return !pictures_.pictures.empty(); }
+  // Sets the decoder's prompt of an encoder-decoder model.
+  std::optional<ApiError> set_decoder_prompt() {
+    const TranslationOptions& t = request_.translation;
+    if (t.empty()) return std::nullopt;
+    const char* const field = !t.source.empty()   ? "src_lang"
+                              : !t.target.empty() ? "tgt_lang"
+                                                  : "forced_bos_token_id";
+    if (model_->encoder_positions == 0)
+      return ApiError{400, fmt::format("'{}': the model has no encoder", field), field,
+                      "unsupported_parameter"};
+    if (t.target.empty() && !t.forced_bos) return std::nullopt;
+    const text::DecoderPrompts& prompts = model_->decoder_prompts;
+    auto ids = t.forced_bos ? prompts.with_second(*t.forced_bos) : prompts.into(t.target);
+    const char* const other = t.forced_bos ? "forced_bos_token_id" : "tgt_lang";
+    if (!ids.ok()) return field_error(other, ids.status());
+    request_.common.sampling.decoder_prompt = *std::move(ids);
+    return std::nullopt;
+  }
+
+  static ApiError field_error(const char* field, const Status& status) {
+    return {400, fmt::format("'{}': {}", field, message(status)), field, ""};
+  }
+
   std::optional<ApiError> tokenize(std::vector<std::vector<int32_t>>& prompts,
                                    const std::function<bool()>& is_unwanted) {
     const SamplingOptions& sampling = request_.common.sampling;
+    if (auto error = set_decoder_prompt()) return error;
     if (!request_.suffix.empty() && !model_->infill)
       return ApiError{400, "'suffix': the model has no tokens for a text with a gap", "suffix",
                       "unsupported_parameter"};
     for (const Prompt& given : request_.prompts) {
-      const Prompt prompt =
+      Prompt prompt =
           request_.suffix.empty()
               ? given
               : fill_middle_prompt(*model_->infill, std::get<std::string>(given), request_.suffix);
+      if (has_pictures())
+        prompt = vision::with_shown_marks(std::get<std::string>(given), (*model_->pictures)->marks);
       auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, "prompt",
                             context_->budget, is_unwanted);
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
       prompts.push_back(std::get<std::vector<int32_t>>(std::move(ids)));
+      if (has_pictures())
+        if (auto error = place_in_prompt(*context_, *model_, "prompt", prompts.back(), pictures_))
+          return error;
+      const std::string& source = request_.translation.source;
+      if (!source.empty())
+        if (const Status set = model_->decoder_prompts.set_source(source, prompts.back());
+            !set.ok())
+          return field_error("src_lang", set);
       const auto room = check_prompt(*model_, prompts.back(), sampling, "prompt");
       if (const auto* error = std::get_if<ApiError>(&room)) return *error;
     }
     for (const auto& ids : prompts) num_prompt_tokens_ += std::ssize(ids);
     const char* const param = request_.common.prompt_log_probs ? "prompt_logprobs" : "logprobs";
-    return check_prompt_log_probs(sampling, num_prompt_tokens_, param);
+    return check_prompt_log_probs(*model_, sampling, num_prompt_tokens_, param);
   }
 
   size_t prompt_of(size_t choice) const {
@@ -302,7 +344,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   ExchangePtr exchange_;
   LanguageModelPtr model_;
   const OpenAiContextPtr context_;
-  const CompletionRequest request_;
+  CompletionRequest request_;
+  PromptPictures pictures_;
   Envelope envelope_;
   std::optional<ChunkEvents> events_;  // of a stream
   std::vector<std::vector<int32_t>> prompts_;
@@ -321,14 +364,14 @@ using CompletionPtr = std::shared_ptr<Completion>;
 
 std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& context,
                                                       const ExchangePtr& exchange,
-                                                      const ContextRules& rules) {
+                                                      const ContextRules& rules, Lane lane) {
   auto accepted = accept_body(*context, exchange, parse_completion_request);
   if (auto* error = std::get_if<ApiError>(&accepted)) return std::move(*error);
   auto& [model, request] = std::get<0>(accepted);
   request.common.sampling.context = rules;
   auto completion =
       std::make_shared<Completion>(exchange, std::move(model), context, std::move(request));
-  if (auto error = completion->read_prompts()) return *std::move(error);
+  if (auto error = completion->read_prompts(lane)) return *std::move(error);
   return completion;
 }
 
@@ -337,7 +380,7 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
 void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange,
                        const ContextRules& rules) {
   read_and_start(context, exchange,
-                 [=](Lane) { return read_completion(context, exchange, rules); });
+                 [=](Lane lane) { return read_completion(context, exchange, rules, lane); });
 }
 
 }  // namespace nereid::front

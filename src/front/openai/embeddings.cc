@@ -26,6 +26,9 @@ void finish_embedding(const EmbeddingRequest& request, std::vector<float>& value
   for (float& v : values) v = static_cast<float>(v / length);
 }
 
+// Usual limits of an embedding's text, in bytes: members beside numbers; a number, its comma.
+constexpr size_t kEntryBytes = 64, kNumberBytes = 14;
+
 void append_values(const std::vector<float>& values, bool base64, std::string& out) {
   if (base64) {
     out += '"';
@@ -93,6 +96,11 @@ class Embedding : public PooledPrompts {
     append_json(out, rest());
     out.back() = ',';
     out += is_ollama ? "\"embeddings\":[" : "\"data\":[";
+    const size_t width = values().empty() ? 0 : values()[0].size();
+    // At once: a text that grows by doubling is there twice while it is copied.
+    const size_t bytes = values().size() * (kEntryBytes + width * kNumberBytes);
+    body.expect(bytes);
+    out.reserve(out.size() + bytes);
     for (size_t i = 0; i < values().size(); ++i) {
       if (i > 0) out += ',';
       if (!is_ollama)

@@ -66,6 +66,22 @@ class Inputs {
                             {1, rows.size(), rows.width},
                             {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
   }
+  // The rows of all pictures, one after the other.
+  void patches(int64_t num_rows, const std::vector<PicturePtr>& pictures) {
+    if (engine_.input(kPatchesInput) == nullptr) {
+      refuse_absent(kPatchesInput);
+      return;
+    }
+    const int64_t width = pictures.front()->patches.width;
+    std::string bytes;
+    bytes.reserve(static_cast<size_t>(num_rows * width) * sizeof(float));
+    for (const PicturePtr& picture : pictures) {
+      const std::span<const std::byte> values = std::as_bytes(std::span(picture->patches.values));
+      bytes.append(reinterpret_cast<const char*>(values.data()), values.size());
+    }
+    spec_.inputs.push_back(
+        {kPatchesInput, TRITONSERVER_TYPE_FP32, {1, num_rows, width}, std::move(bytes)});
+  }
   // Sent in any case if the engine declares it; an engine without the input behaves so anyway.
   template <class T>
   void always(T neutral, const char* name, T value) {
@@ -190,10 +206,31 @@ void add_prompt(Inputs& inputs, const std::vector<int32_t>& prompt, const Sampli
   const auto length = static_cast<int64_t>(prompt.size());
   inputs.add("input_ids", {length}, prompt);
   inputs.scalar("input_lengths", static_cast<int32_t>(length));
+  if (!s.decoder_prompt.empty())
+    inputs.add("decoder_input_ids", {std::ssize(s.decoder_prompt)}, s.decoder_prompt);
   if (s.priority) inputs.always(kUsualPriority, "priority", static_cast<float>(*s.priority));
   if (s.lora_task_id) inputs.scalar("lora_task_id", *s.lora_task_id);
   if (!s.lora_folder.empty()) inputs.text("lora_path", {s.lora_folder});
   if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
+}
+
+}  // namespace
+
+namespace {
+
+void add_pictures(Inputs& inputs, const PromptPictures& prompt) {
+  const auto count = std::ssize(prompt.pictures);
+  int64_t num_rows = 0;
+  std::vector<int32_t> grids, spans;
+  for (size_t i = 0; i < prompt.pictures.size(); ++i) {
+    const vision::Patches& patches = prompt.pictures[i]->patches;
+    num_rows += patches.rows;
+    grids.insert(grids.end(), patches.grid.begin(), patches.grid.end());
+    spans.insert(spans.end(), prompt.spans[i].begin(), prompt.spans[i].end());
+  }
+  inputs.patches(num_rows, prompt.pictures);
+  inputs.add(kGridsInput, {count, 3}, grids);
+  inputs.add(kSpansInput, {count, 2}, spans);
 }
 
 }  // namespace
@@ -213,7 +250,7 @@ StatusOr<InferenceSpec> pooling_request(const LanguageModel& model,
 }
 
 StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
-                                       const std::vector<int32_t>& prompt, const PromptRows* rows,
+                                       const std::vector<int32_t>& prompt, const PromptInputs& more,
                                        int64_t max_tokens, const SamplingOptions& s,
                                        bool streaming) {
   InferenceSpec spec;
@@ -221,7 +258,8 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
   spec.parameters.push_back({"nereid_usage", true});
   Inputs inputs(*model.engine, spec);
   add_prompt(inputs, prompt, s);
-  if (rows) inputs.rows("prompt_embeds", *rows);
+  if (more.rows) inputs.rows("prompt_embeds", *more.rows);
+  if (more.pictures) add_pictures(inputs, *more.pictures);
   inputs.scalar("request_output_len", static_cast<int32_t>(max_tokens));
   inputs.scalar("streaming", static_cast<uint8_t>(streaming));
   inputs.scalar(kExcludeInput, uint8_t{1}, /*optional=*/true);

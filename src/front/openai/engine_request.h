@@ -7,15 +7,21 @@
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
 #include "front/openai/language_model.h"
+#include "front/openai/pictures/picture_prompt.h"
 #include "front/openai/requests/requests.h"
 
 namespace nereid::front {
 
-// `rows` (may be null): embeddings that replace all tokens of the prompt. `streaming`: the
-// engine sends tokens as they come. Unimplemented names the input that an option needs and the
-// engine does not declare.
+// Inputs beside a prompt's tokens; each may be null.
+struct PromptInputs {
+  const PromptRows* rows = nullptr;          // embeddings that replace all tokens
+  const PromptPictures* pictures = nullptr;  // of tokens that stand for them
+};
+
+// `streaming`: the engine sends tokens as they come. Unimplemented names the input that an option
+// needs and the engine does not declare.
 StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
-                                       const std::vector<int32_t>& prompt, const PromptRows* rows,
+                                       const std::vector<int32_t>& prompt, const PromptInputs& more,
                                        int64_t max_tokens, const SamplingOptions& sampling,
                                        bool streaming);
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "front/openai/engine_request.h"
 #include "front/trace/exchange_trace.h"
 
 namespace nereid::front {
@@ -27,14 +26,14 @@ std::optional<ApiError> check_bytes(const LanguageModel& model, size_t num_bytes
                                     std::string_view param) {
   // Normalisation composes at most three characters into one of the same length.
   constexpr size_t kMaxComposed = 3;
-  const size_t fitting =
-      static_cast<size_t>(model.max_seq_len) * model.max_token_bytes * kMaxComposed;
+  const int64_t most = model.encoder_positions > 0 ? model.encoder_positions : model.max_seq_len;
+  const size_t fitting = static_cast<size_t>(most) * model.max_token_bytes * kMaxComposed;
   if (num_bytes <= fitting || (is_cut && num_bytes <= kMaxTextBytes)) return std::nullopt;
   if (!is_cut)
     return ApiError{400,
                     fmt::format("This model's maximum context length is {} tokens, which is less "
                                 "than {} bytes, but the prompt has {} bytes",
-                                model.max_seq_len, fitting + 1, num_bytes),
+                                most, fitting + 1, num_bytes),
                     std::string(param), "context_length_exceeded"};
   return ApiError{400,
                   fmt::format("'{}': a text of {} bytes is not tokenised, at most {} are allowed",
@@ -82,6 +81,7 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(
   if (kept == kFitContext) {
     const int64_t room = sampling.context.clips_max_tokens ? 1 : sampling.max_tokens.value_or(1);
     kept = std::max<int64_t>(1, max_seq_len(model, sampling) - room);
+    if (model.encoder_positions > 0) kept = model.encoder_positions;
   }
   ids.erase(ids.begin(), ids.end() - std::min(size, kept));
   return ids;
@@ -91,8 +91,16 @@ int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling)
   return std::min(model.max_seq_len, sampling.context.max_seq_len.value_or(model.max_seq_len));
 }
 
+int64_t context_tokens(const LanguageModel& model, const SamplingOptions& sampling,
+                       int64_t length) {
+  if (model.encoder_positions == 0) return length;
+  const std::vector<int32_t>& usual = model.decoder_prompts.usual();
+  return std::max<int64_t>(
+      1, std::ssize(sampling.decoder_prompt.empty() ? usual : sampling.decoder_prompt));
+}
+
 int64_t wanted_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length) {
-  const int64_t room = max_seq_len(model, sampling) - length;
+  const int64_t room = max_seq_len(model, sampling) - context_tokens(model, sampling, length);
   const int64_t wanted = sampling.max_tokens.value_or(model.default_max_tokens_within(room));
   return sampling.context.clips_max_tokens ? std::min(wanted, room) : wanted;
 }
@@ -112,7 +120,14 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                              const std::vector<int32_t>& prompt,
                                              const SamplingOptions& sampling,
                                              std::string_view param) {
-  const auto length = static_cast<int64_t>(prompt.size());
+  const auto size = static_cast<int64_t>(prompt.size());
+  if (model.encoder_positions > 0 && size > model.encoder_positions)
+    return ApiError{400,
+                    fmt::format("This model's encoder takes at most {} tokens, but the prompt has "
+                                "{} tokens",
+                                model.encoder_positions, size),
+                    std::string(param), "context_length_exceeded"};
+  const int64_t length = context_tokens(model, sampling, size);
   const int64_t most = max_seq_len(model, sampling), room = most - length;
   if (room < 1) {
     return ApiError{400,
@@ -121,7 +136,7 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                 most, length),
                     std::string(param), "context_length_exceeded"};
   }
-  const int64_t wanted = wanted_tokens(model, sampling, length);
+  const int64_t wanted = wanted_tokens(model, sampling, size);
   if (wanted > room) {
     return ApiError{400,
                     fmt::format("This model's maximum context length is {} tokens, but {} were "
@@ -142,9 +157,17 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
   return wanted;
 }
 
-std::optional<ApiError> check_prompt_log_probs(const SamplingOptions& sampling,
+std::optional<ApiError> check_prompt_log_probs(const LanguageModel& model,
+                                               const SamplingOptions& sampling,
                                                int64_t num_prompt_tokens, std::string_view param) {
   const auto num_top = sampling.num_prompt_log_probs;
+  if (num_top && model.encoder_positions > 0)
+    return ApiError{
+        400,
+        fmt::format("'{}': the prompt is the input of the model's encoder, whose tokens "
+                    "have no log-probabilities",
+                    param),
+        std::string(param), "unsupported_parameter"};
   if (!num_top || num_prompt_tokens * (1 + *num_top) <= kMaxPromptLogProbs) return std::nullopt;
   return ApiError{400,
                   fmt::format("'{}': {} entries for each of {} prompt tokens are more than the {} "
@@ -193,12 +216,10 @@ Generation::Generation(std::shared_ptr<const LanguageModel> model, const Samplin
   num_open_ = sequences_.size();
 }
 
-StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* server, Tracer& tracer,
-                                                        std::shared_ptr<const LanguageModel> model,
-                                                        ExchangePtr exchange,
-                                                        std::vector<int32_t> prompt,
-                                                        const SamplingOptions& sampling,
-                                                        OnPiece on_piece, const PromptRows* rows) {
+StatusOr<std::shared_ptr<Generation>> Generation::start(
+    TRITONSERVER_Server* server, Tracer& tracer, std::shared_ptr<const LanguageModel> model,
+    ExchangePtr exchange, std::vector<int32_t> prompt, const SamplingOptions& sampling,
+    OnPiece on_piece, const PromptInputs& more) {
   if (sampling.n > 1 && !sampling.use_beam_search && !model->decoupled) {
     return unsupported("'n': {} needs a model '{}' that is deployed using decoupled mode",
                        sampling.n, model->engine_name);
@@ -212,7 +233,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   self->max_tokens_ = wanted_tokens(*self->model_, sampling, std::ssize(prompt));
   ASSIGN_OR_RETURN(
       InferenceSpec spec,
-      engine_request(*self->model_, prompt, rows, self->max_tokens_, sampling, self->streaming_));
+      engine_request(*self->model_, prompt, more, self->max_tokens_, sampling, self->streaming_));
   spec.tenant = exchange->request().tenant;
   spec.trace = trace_exchange(tracer, spec.model, *exchange);
   auto on_reply = [self, exchange](InferenceReply reply) {

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
 #include "front/http/message.h"
+#include "front/openai/engine_request.h"
 #include "front/openai/language_model.h"
 #include "front/openai/log_probs.h"
 #include "front/openai/requests/requests.h"
@@ -57,13 +58,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // failure is one such piece for all.
   using OnPiece = std::function<void(Piece)>;
 
-  // `prompt` must fit the model (see check_prompt); `rows` (may be null), as many, replace
-  // its tokens. Traced when `tracer` samples it. On an error nothing was started and
+  // `prompt` must fit the model (see check_prompt); rows of `more` are as many as its tokens.
+  // Traced when `tracer` samples it. On an error nothing was started and
   // `on_piece` is never called.
   static StatusOr<std::shared_ptr<Generation>> start(
       TRITONSERVER_Server* server, Tracer& tracer, std::shared_ptr<const LanguageModel> model,
       ExchangePtr exchange, std::vector<int32_t> prompt, const SamplingOptions& sampling,
-      OnPiece on_piece, const PromptRows* rows = nullptr);
+      OnPiece on_piece, const PromptInputs& more = {});
 
   // On the strand, or inside on_piece. No piece follows.
   void cancel();
@@ -131,6 +132,8 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(
 
 // Most prompt and output tokens of a request.
 int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling);
+// Tokens of the context that a prompt of `length` takes: of an encoder-decoder model the decoder's.
+int64_t context_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length);
 // New tokens behind a prompt of `length`, which leaves room for at least one.
 int64_t wanted_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length);
 
@@ -140,7 +143,8 @@ std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<
 
 // A 400 for log-probabilities of more prompt tokens than an answer may have. `param`
 // names their field.
-std::optional<ApiError> check_prompt_log_probs(const SamplingOptions& sampling,
+std::optional<ApiError> check_prompt_log_probs(const LanguageModel& model,
+                                               const SamplingOptions& sampling,
                                                int64_t num_prompt_tokens, std::string_view param);
 
 // The room for output, or a 400 with the numbers when prompt or output does not fit. `param` names

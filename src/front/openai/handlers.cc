@@ -168,6 +168,15 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
   return model;
 }
 
+std::optional<ApiError> refuse_text(const LanguageModel& model) {
+  if (!model.speech.ok()) return std::nullopt;
+  return ApiError{400,
+                  fmt::format("model '{}' takes recordings, not text: POST "
+                              "/v1/audio/transcriptions or /v1/audio/translations",
+                              model.id),
+                  "model", "unsupported_parameter"};
+}
+
 Envelope envelope_of(std::string_view id_prefix, const LanguageModel& model,
                      const CommonOptions& request) {
   const backend::LoraModule* const adapter = model.adapter(request.model);
@@ -264,6 +273,8 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModels& models,
 }
 
 Status check(const OpenAiOptions& options) {
+  for (const std::string& domain : options.media_domains)
+    RETURN_IF_ERROR(annotate(check_media_domain(domain), "allow media domain"));
   if (options.generation_config != "auto" && options.generation_config != "none")
     return invalid_argument("generation config: '{}' is none of auto, none",
                             options.generation_config);

@@ -12,6 +12,7 @@
 #include "front/http/message.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
+#include "front/media/media_fetch.h"
 #include "front/openai/error.h"
 #include "front/openai/fair_queue.h"
 #include "front/openai/language_models.h"
@@ -35,6 +36,7 @@ struct OpenAiContext {
   std::shared_ptr<ByteBudget> budget;
   const std::shared_ptr<StoredResponses> responses;
   mutable FairQueues queues = {};
+  const MediaFetcher media = MediaFetcher(options.media_domains);
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 
@@ -104,13 +106,15 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request);
+// A 400 for a prompt of text to a speech model, which names the routes that take recordings.
+std::optional<ApiError> refuse_text(const LanguageModel& model);
 // A request and the model that it is for.
 template <class Request>
 struct Accepted {
   LanguageModelPtr model;
   Request request;
 };
-// Reads the exchange's body by `parse` (see requests.h), and accept_request().
+// Reads the exchange's body by `parse` (see requests.h), accept_request(), and refuse_text().
 template <class Request>
 std::variant<Accepted<Request>, ApiError> accept_body(const OpenAiContext& context,
                                                       const ExchangePtr& exchange,
@@ -122,6 +126,7 @@ std::variant<Accepted<Request>, ApiError> accept_body(const OpenAiContext& conte
   auto& request = std::get<Request>(parsed);
   auto model = accept_request(context, exchange->request(), request.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  if (auto error = refuse_text(*std::get<LanguageModelPtr>(model))) return *std::move(error);
   return Accepted<Request>{std::get<LanguageModelPtr>(std::move(model)), std::move(request)};
 }
 

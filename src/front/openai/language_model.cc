@@ -109,6 +109,7 @@ Status read_engine(TRITONSERVER_Server* server, LanguageModel& model) {
   ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, model.engine_name));
   ASSIGN_OR_RETURN(model.max_seq_len, read_max_seq_len(engine_config));
   model.embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
+  model.encoder_positions = std::max<int64_t>(0, read_number(engine_config, "encoder_positions"));
   model.num_labels = std::max<int64_t>(0, read_number(engine_config, "num_labels"));
   model.max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
   model.decoupled = read_decoupled(engine_config);
@@ -152,6 +153,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     return internal_error("model '{}' has no parameter tokenizer_dir", names.text);
   }
   ASSIGN_OR_RETURN(model->tokenizer, text::Tokenizer::load(dir));
+  model->decoder_prompts = text::DecoderPrompts::load(dir, model->tokenizer);
   for (int32_t id = 0; id < model->tokenizer->vocab_size(); ++id) {
     model->max_token_bytes =
         std::max(model->max_token_bytes, model->tokenizer->token_bytes(id).size());
@@ -166,6 +168,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, model->engine_name));
   model->speech =
       load_speech(engine_config, *model->engine, dir, model->tokenizer, model->max_seq_len);
+  model->pictures = load_pictures(engine_config, *model->engine, dir, *model->tokenizer);
   if (options.ollama) model->facts = read_model_facts(dir);
   model->takes_templates = options.request_templates;
   model->infill = find_fill_middle_tokens(

@@ -17,11 +17,13 @@
 #include "front/openai/audio/served_speech.h"
 #include "front/openai/model_facts.h"
 #include "front/openai/options.h"
+#include "front/openai/pictures/served_pictures.h"
 #include "front/openai/requests/infill.h"
 #include "front/openai/requests/requests.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
 #include "text/chat_template.h"
+#include "text/decoder_prompt.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nereid::front {
@@ -36,7 +38,9 @@ struct LanguageModel {
   std::optional<text::ChatTemplate> chat_template;
   // End ids of generation_config, config or tokenizer_config; the first is end_id.
   std::vector<int32_t> eos_ids;
-  int64_t max_seq_len = 0;         // prompt and output tokens
+  int64_t max_seq_len = 0;        // prompt and output tokens
+  int64_t encoder_positions = 0;  // tokens of an encoder's prompt; 0: no encoder
+  text::DecoderPrompts decoder_prompts;
   int64_t default_max_tokens = 0;  // see OpenAiOptions
   SamplingDefaults defaults;       // of options that a request does not set
   int64_t max_num_sequences = 0;   // sequences that the engine computes at once; 0: unknown
@@ -48,6 +52,10 @@ struct LanguageModel {
 
   // Facts of a speech model. Unimplemented: it takes no sound.
   StatusOr<std::shared_ptr<const ServedSpeech>> speech = unsupported("the model takes no sound");
+
+  // How it takes pictures. Unimplemented: it takes none.
+  StatusOr<std::shared_ptr<const ServedPictures>> pictures =
+      unsupported("the model takes no pictures");
 
   ModelFacts facts;  // for Ollama's API
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -29,6 +30,8 @@ struct OpenAiOptions {
   // (the checkpoint's generation_config.json).
   std::string generation_config = "none";
   std::string tokenizer_dir;  // "": that of the preprocessing model
+  // Hosts from which pictures are fetched (see MediaFetcher); empty: only data URLs are taken.
+  std::vector<std::string> media_domains;
 };
 
 // InvalidArgument naming the option, the value and what is allowed.

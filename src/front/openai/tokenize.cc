@@ -6,6 +6,7 @@
 #include "front/http/json_text.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
+#include "front/openai/pictures/read_pictures.h"
 #include "front/openai/requests/chat_prompt.h"
 #include "front/openai/requests/request_fields.h"
 
@@ -34,6 +35,7 @@ struct TokenizeRequest {
   std::string model;
   std::optional<std::string> text;
   json::object context;  // of a chat
+  std::vector<PictureSource> pictures;
   std::optional<std::string> chat_template;
   bool continues_last = false, add_special_tokens = true;
   bool with_texts = false;
@@ -52,6 +54,7 @@ std::variant<TokenizeRequest, ApiError> read_tokenize(const Request& http,
     auto& parsed = std::get<ChatRequest>(chat);
     out.model = parsed.common.model;
     out.context = std::move(parsed.context);
+    out.pictures = std::move(parsed.pictures);
     out.continues_last = parsed.continues_last;
     out.chat_template = std::move(parsed.chat_template);
     out.add_special_tokens = parsed.add_special_tokens;
@@ -119,6 +122,25 @@ std::variant<std::vector<int32_t>, ApiError> all_ids(const OpenAiContext& contex
                     work.is_unwanted);
 }
 
+// all_ids() of a conversation with pictures.
+std::variant<std::vector<int32_t>, ApiError> chat_ids(const OpenAiContext& context,
+                                                      const LanguageModel& model,
+                                                      const json::object& conversation,
+                                                      const std::vector<PictureSource>& sources,
+                                                      std::string text, bool add_special_tokens,
+                                                      const PromptWork& work) {
+  auto ids = all_ids(context, model, std::move(text), add_special_tokens, work);
+  if (!model.pictures.ok() || std::holds_alternative<ApiError>(ids)) return ids;
+  auto pictures = read_pictures(context, model, sources, work);
+  if (auto* error = std::get_if<ApiError>(&pictures)) return std::move(*error);
+  PromptPictures shown;
+  for (const size_t index : pictures_in(conversation))
+    shown.pictures.push_back(std::get<0>(pictures)[index]);
+  auto error = place_in_prompt(context, model, "messages", std::get<0>(ids), shown);
+  if (error) return *std::move(error);
+  return ids;
+}
+
 Answer tokenize(const OpenAiContext& context, const Request& http, const PromptWork& work) {
   auto read = read_tokenize(http, memory_for_json(context.budget, http.body.size()));
   if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
@@ -126,7 +148,9 @@ Answer tokenize(const OpenAiContext& context, const Request& http, const PromptW
   auto found = find_model(context.models, request.model);
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
   const LanguageModel& model = *std::get<LanguageModelPtr>(found);
-  if (!request.text) {
+  if (auto error = check_takes_pictures(model, request.pictures)) return *std::move(error);
+  const bool is_chat = !request.text;
+  if (is_chat) {
     auto text =
         chat_prompt(model, request.context, request.continues_last, request.chat_template, work);
     if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
@@ -136,7 +160,9 @@ Answer tokenize(const OpenAiContext& context, const Request& http, const PromptW
   CountedText held(context.budget);
   held.expect(request.text->size());
   auto encoded =
-      all_ids(context, model, *std::move(request.text), request.add_special_tokens, work);
+      is_chat ? chat_ids(context, model, request.context, request.pictures,
+                         *std::move(request.text), request.add_special_tokens, work)
+              : all_ids(context, model, *std::move(request.text), request.add_special_tokens, work);
   if (auto* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
   const auto& ids = std::get<std::vector<int32_t>>(encoded);
   held.expect(ids.size() * sizeof(int32_t));
@@ -223,14 +249,16 @@ std::variant<int64_t, ApiError> count_chat_tokens(const OpenAiContext& context,
   auto found = find_model(context.models, request.common.model);
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
   const LanguageModel& model = *std::get<LanguageModelPtr>(found);
+  if (auto error = check_takes_pictures(model, request.pictures)) return *std::move(error);
   auto text =
       chat_prompt(model, request.context, request.continues_last, request.chat_template, work);
   if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
   // A token mostly has at least one byte.
   CountedText held(context.budget);
   held.expect(std::get<std::string>(text).size());
-  const auto ids = all_ids(context, model, std::get<std::string>(std::move(text)),
-                           request.add_special_tokens, work);
+  const auto ids =
+      chat_ids(context, model, request.context, request.pictures,
+               std::get<std::string>(std::move(text)), request.add_special_tokens, work);
   if (const auto* error = std::get_if<ApiError>(&ids)) return *error;
   return std::ssize(std::get<std::vector<int32_t>>(ids));
 }

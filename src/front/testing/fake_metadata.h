@@ -56,6 +56,11 @@ inline const char kSpeechInputs[] = R"("inputs":[
 {"name":"begin_suppress_tokens","datatype":"INT32","shape":[-1,-1]},
 {"name":"alignment_heads","datatype":"INT32","shape":[-1,-1]},)";
 
+inline const char kPictureInputs[] = R"("inputs":[
+{"name":"image_patches","datatype":"FP32","shape":[-1,-1,-1]},
+{"name":"image_grids","datatype":"INT32","shape":[-1,-1,3]},
+{"name":"image_token_spans","datatype":"INT32","shape":[-1,-1,2]},)";
+
 inline const char kTypesMetadata[] =
     R"({"name":"types","versions":["1"],"platform":"x","inputs":[
 {"name":"text","datatype":"BYTES","shape":[-1,1]},{"name":"words","datatype":"BYTES","shape":[-1,-1]},

@@ -217,6 +217,9 @@ void run_speech(Job job, const FakeTriton::Inputs& inputs) {
   if (heard.attention.empty()) {
     outputs.push_back(
         values_tensor("output_log_probs", TRITONSERVER_TYPE_FP32, {1, 1, scored}, heard.log_probs));
+    if (heard.sum != 0)
+      outputs.push_back(
+          values_tensor("cum_log_probs", TRITONSERVER_TYPE_FP32, {1, 1}, std::vector{heard.sum}));
   } else {
     outputs.push_back(
         values_tensor("prompt_log_probs", TRITONSERVER_TYPE_FP32, {1, scored}, heard.log_probs));

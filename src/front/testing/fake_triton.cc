@@ -11,6 +11,7 @@
 
 using nereid::front::FakeTriton;
 using nereid::front::kLlmMetadata;
+using nereid::front::kPictureInputs;
 using nereid::front::kSpeechInputs;
 using nereid::front::kTypesMetadata;
 
@@ -28,6 +29,7 @@ void FakeTriton::reset() {
   usage.clear();
   fail_after = -1;
   hear = nullptr;
+  picture_patch_width = 0;
   num_heard = num_hearing = 0;
   most_hearing = INT_MAX;
   ready = true;
@@ -44,6 +46,7 @@ void FakeTriton::reset() {
   tokenizer_hash.clear();
   lora_load_dir.clear();
   engine_name = "tensorrt_llm";
+  has_encoder = false;
   lacked_inputs.clear();
 }
 
@@ -64,9 +67,14 @@ std::string config_text(std::string_view name) {
          R"("model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
          R"({"string_value":")" +
          std::to_string(fake.max_seq_len) + R"("},"num_mel_bins":{"string_value":")" +
-         (fake.hear ? "80" : "0") + R"("},"embedding_size":{"string_value":")" +
-         std::to_string(fake.embedding_size) + R"("},"tokenizer_dir":{"string_value":")" +
-         fake.tokenizer_dir + R"("},"lora_load_dir":{"string_value":")" + fake.lora_load_dir +
+         (fake.hear ? "80" : "0") + R"("},"encoder_positions":{"string_value":")" +
+         (fake.has_encoder || fake.hear ? "1500" : "0") +
+         R"("},"max_beam_width":{"string_value":"5"},"embedding_size":{"string_value":")" +
+         std::to_string(fake.embedding_size) + R"("},"picture_patch_width":{"string_value":")" +
+         std::to_string(fake.picture_patch_width) +
+         R"("},"picture_merge":{"string_value":"1"},"picture_max_patches":{"string_value":"64"},)" +
+         R"("tokenizer_dir":{"string_value":")" + fake.tokenizer_dir +
+         R"("},"lora_load_dir":{"string_value":")" + fake.lora_load_dir +
          R"("},"tokenizer_hash":{"string_value":")" + fake.tokenizer_hash + R"("}}})";
 }
 
@@ -155,6 +163,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const
   std::string text = std::string(name) == "types" ? kTypesMetadata : kLlmMetadata;
   if (FakeTriton::get().hear && name == FakeTriton::get().engine_name)
     text.replace(text.find("\"inputs\":["), 10, kSpeechInputs);
+  if (FakeTriton::get().picture_patch_width > 0 && name == FakeTriton::get().engine_name)
+    text.replace(text.find("\"inputs\":["), 10, kPictureInputs);
   for (const std::string& input : FakeTriton::get().lacked_inputs) {
     const size_t begin = text.find("{\"name\":\"" + input + "\"");
     text.erase(begin, text.find('\n', begin) + 1 - begin);

@@ -27,6 +27,7 @@ struct HeardTokens {
   std::vector<float> log_probs;  // output_log_probs, else prompt_log_probs
   std::vector<float> attention;  // alignment_scores; empty: none
   std::vector<int64_t> attention_shape;
+  float sum = 0;  // cum_log_probs; 0: none
   bool fails = false;
 };
 
@@ -52,6 +53,8 @@ struct FakeTriton {
   // the request. Null: it is a language model.
   using Inputs = std::map<std::string, std::string>;
   std::function<HeardTokens(const Inputs&)> hear;
+  std::atomic<int> picture_patch_width{0};  // above 0: the engine takes pictures
+  bool has_encoder = false;                 // the engine as an encoder-decoder of text
   std::atomic<int> num_heard{0}, num_hearing{0}, most_hearing{INT_MAX};  // more are refused
   std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation
   std::atomic<int> max_seq_len{64};

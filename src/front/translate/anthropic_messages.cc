@@ -24,6 +24,7 @@ struct BlockKind {
   std::string_view name, role;  // role: empty for any
 };
 constexpr BlockKind kBlocks[] = {{"text", ""},
+                                 {"image", "user"},
                                  {"document", "user"},
                                  {"search_result", "user"},
                                  {"tool_use", "assistant"},
@@ -144,7 +145,46 @@ Text result_block(const json::object& block, const std::string& where) {
   if (type == "text") return string_of(block, where);
   if (type == "document") return text_of_document(block, where);
   if (type == "search_result") return text_of_search_result(block, where);
-  return other_block(block, where, "text, document and search_result are");
+  return other_block(block, where, "text, image, document and search_result are");
+}
+
+using ChatPart = std::variant<json::object, Fault>;
+
+// An image block as a part of a chat message.
+ChatPart part_of_image(const json::object& block, const std::string& where) {
+  const json::object& source = object_member(block, "source");
+  const std::string type = text_member(source, "type");
+  const char* const key = type == "url" ? "url" : "data";
+  if (type != "url" && type != "base64")
+    return Fault{fmt::format("{}.source.type: '{}' is not supported; base64 and url are", where,
+                             type.substr(0, 40))};
+  const json::string* const text = member_or_null(source, key).if_string();
+  if (!text) return Fault{fmt::format("{}.source.{}: expected a string", where, key)};
+  json::string url(text->storage());
+  if (type == "base64") {
+    constexpr std::string_view kTypes[] = {"image/jpeg", "image/png", "image/gif", "image/webp"};
+    const std::string media = text_member(source, "media_type");
+    if (std::ranges::find(kTypes, media) == std::end(kTypes))
+      return Fault{fmt::format(
+          "{}.source.media_type: '{}' is none of image/jpeg, image/png, image/gif, image/webp",
+          where, media.substr(0, 40))};
+    url.append("data:").append(media).append(";base64,");
+  }
+  url.append(*text);
+  return json::object{{"type", "image_url"}, {"image_url", std::move(url)}};
+}
+
+json::object text_part(std::string_view text) {
+  return {{"type", "text"}, {"text", json::string_view(text.data(), text.size())}};
+}
+
+// A message's content as a list of parts.
+json::array& as_parts(json::value& content) {
+  if (content.is_array()) return content.get_array();
+  const std::string text(content.as_string());
+  json::array& out = content.emplace_array();
+  if (!text.empty()) out.push_back(text_part(text));
+  return out;
 }
 
 // Converts one message to chat messages: tool results become messages of their own.
@@ -161,19 +201,32 @@ class MessageReader {
     if (!content || content->is_null()) return Fault{where_ + ".content: required"};
     if (auto fault = read_content(*content)) return fault;
     if (auto fault = check_end()) return fault;
-    if (text_.empty() && calls_.empty()) return std::nullopt;
+    if (text_.empty() && calls_.empty() && parts_.empty()) return std::nullopt;
     if (calls_.empty() && goes_on()) {
-      json::string& text = out_.back().at("content").as_string();
-      text.append("\n").append(text_);
+      append_to(out_.back().at("content"));
       return std::nullopt;
     }
-    json::object chat = {{"role", role_}, {"content", text_}};
+    json::object chat = {{"role", role_}, {"content", ""}};
+    append_to(chat["content"]);
     if (!calls_.empty()) chat["tool_calls"] = std::move(calls_);
     out_.push_back(std::move(chat));
     return std::nullopt;
   }
 
  private:
+  // Appends what was read to the content of a chat message.
+  void append_to(json::value& content) {
+    if (parts_.empty() && content.is_string()) {
+      json::string& text = content.get_string();
+      if (!text.empty()) text.append("\n");
+      text.append(text_);
+      return;
+    }
+    json::array& parts = as_parts(content);
+    for (json::value& part : parts_) parts.push_back(std::move(part));
+    if (!text_.empty()) parts.push_back(text_part(text_));
+  }
+
   // Whether the message belongs to the previous one: consecutive messages of a role are one turn,
   // and system texts before the conversation are one text.
   bool goes_on() const {
@@ -213,6 +266,7 @@ class MessageReader {
     if (last_kind_ == "text") return add_text(text_of(block, where));
     if (last_kind_ == "document") return add_text(text_of_document(block, where));
     if (last_kind_ == "search_result") return add_text(text_of_search_result(block, where));
+    if (last_kind_ == "image") return read_image(block, where);
     if (last_kind_ == "tool_use") return read_call(block, where);
     if (last_kind_ == "tool_result") return read_result(block, where);
     return std::nullopt;  // earlier thinking is dropped
@@ -222,6 +276,14 @@ class MessageReader {
     if (auto* fault = std::get_if<Fault>(&text)) return std::move(*fault);
     if (!text_.empty()) text_ += "\n";
     text_ += std::get<std::string>(text);
+    return std::nullopt;
+  }
+
+  std::optional<Fault> read_image(const json::object& block, const std::string& where) {
+    ChatPart part = part_of_image(block, where);
+    if (auto* fault = std::get_if<Fault>(&part)) return std::move(*fault);
+    if (!text_.empty()) parts_.push_back(text_part(std::exchange(text_, {})));
+    parts_.push_back(std::get<json::object>(std::move(part)));
     return std::nullopt;
   }
 
@@ -246,12 +308,41 @@ class MessageReader {
     const std::string id = text_member(result, "tool_use_id");
     if (id.empty()) return Fault{where + ".tool_use_id: expected a string that is not empty"};
     const json::value* const content = result.if_contains("content");
-    Text text = content && !content->is_null()
-                    ? text_of_content(*content, where + ".content", result_block)
-                    : std::string();
-    if (auto* fault = std::get_if<Fault>(&text)) return std::move(*fault);
-    out_.push_back(json::object{
-        {"role", "tool"}, {"tool_call_id", id}, {"content", std::get<std::string>(text)}});
+    json::value out = "";
+    if (content && !content->is_null())
+      if (auto fault = read_result_content(*content, where + ".content", out)) return fault;
+    out_.push_back(
+        json::object{{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(out)}});
+    return std::nullopt;
+  }
+
+  // A text, or parts where there are images.
+  static std::optional<Fault> read_result_content(const json::value& content,
+                                                  const std::string& where, json::value& out) {
+    const auto is_image = [](const json::value& block) {
+      return text_member(block, "type") == "image";
+    };
+    const json::array* const blocks = content.if_array();
+    if (!blocks || std::ranges::none_of(*blocks, is_image)) {
+      Text text = text_of_content(content, where, result_block);
+      if (auto* fault = std::get_if<Fault>(&text)) return std::move(*fault);
+      out = std::get<std::string>(text);
+      return std::nullopt;
+    }
+    json::array& parts = out.emplace_array();
+    for (const json::value& block : *blocks) {
+      const std::string at = fmt::format("{}.{}", where, parts.size());
+      ChatPart part;
+      if (is_image(block)) {
+        part = part_of_image(block.get_object(), at);
+      } else {
+        Text text = result_block(object_or_empty(block), at);
+        if (auto* fault = std::get_if<Fault>(&text)) return std::move(*fault);
+        part = text_part(std::get<std::string>(text));
+      }
+      if (auto* fault = std::get_if<Fault>(&part)) return std::move(*fault);
+      parts.push_back(std::get<json::object>(std::move(part)));
+    }
     return std::nullopt;
   }
 
@@ -277,6 +368,7 @@ class MessageReader {
   const bool is_last_;
   json::array& out_;
   std::string role_, text_, last_kind_;
+  json::array parts_;  // in front of `text_`, once there is an image
   json::array calls_;
 };
 

@@ -205,10 +205,10 @@ class OllamaReader {
     if (list.empty()) return without_tokens(true);
     json::array messages;
     for (size_t i = 0; i < list.size(); ++i) {
-      if (!is_unset(list[i].as_object().if_contains("images")))
-        return TranslationFault{
-            fmt::format("messages[{}].images: not supported by this server", i)};
-      messages.push_back(message_of(list[i].as_object()));
+      json::object message = message_of(list[i].as_object());
+      if (auto fault = add_images(list[i], fmt::format("messages[{}].images", i), message))
+        return *std::move(fault);
+      messages.push_back(std::move(message));
     }
     body_["messages"] = std::move(messages);
     if (const json::value* tools = present_member("tools")) {
@@ -223,7 +223,7 @@ class OllamaReader {
     know(kOfGenerate);
     know(kAllAnswers);
     if (auto fault = check_ollama_members(request_, known_)) return *std::move(fault);
-    for (const char* key : {"images", "context", "template"})
+    for (const char* key : {"context", "template"})
       if (!is_unset(request_.if_contains(key)))
         return TranslationFault{fmt::format("{}: not supported by this server", key)};
     const json::value* const raw = present_member("raw");
@@ -234,7 +234,9 @@ class OllamaReader {
     json::array messages;
     if (const std::string system = text_member(request_, "system"); !system.empty())
       messages.push_back(json::object{{"role", "system"}, {"content", system}});
-    messages.push_back(json::object{{"role", "user"}, {"content", prompt}});
+    json::object message = {{"role", "user"}, {"content", prompt}};
+    if (auto fault = add_images(request_, "images", message)) return *std::move(fault);
+    messages.push_back(std::move(message));
     body_["messages"] = std::move(messages);
     return finish_text(false);
   }
@@ -298,14 +300,43 @@ class OllamaReader {
     return message;
   }
 
+  // Puts the base64 texts of `from`'s images in front of the message's text.
+  static std::optional<TranslationFault> add_images(const json::value& from,
+                                                    const std::string& where,
+                                                    json::object& message) {
+    json::array parts;
+    for (const json::value& image : array_member(from, "images")) {
+      const json::string* const text = image.if_string();
+      if (!text) return TranslationFault{fmt::format("{}: expected strings", where)};
+      parts.push_back(json::object{{"type", "image_url"}, {"image_url", data_url(*text)}});
+    }
+    if (parts.empty()) return std::nullopt;
+    const std::string text = text_member(message, "content");
+    if (!text.empty()) parts.push_back(json::object{{"type", "text"}, {"text", text}});
+    message["content"] = std::move(parts);
+    return std::nullopt;
+  }
+  static json::string data_url(const json::string& base64) {
+    json::string out("data:;base64,", base64.storage());
+    out.append(base64);
+    return out;
+  }
+
   // A text without a template, or with a suffix.
   Answer complete(const std::string& prompt, const std::string& suffix) {
     if (!is_unset(request_.if_contains("logprobs")))
       return TranslationFault{"logprobs: not supported together with raw or suffix"};
     body_["prompt"] = prompt;
+    for (const json::value& image : array_member(request_, "images")) {
+      const json::string* const text = image.if_string();
+      if (!text) return TranslationFault{"images: expected strings"};
+      if (!body_.contains("images")) body_["images"].emplace_array();
+      body_["images"].get_array().push_back(data_url(*text));
+    }
     if (!suffix.empty()) body_["suffix"] = suffix;
     // A truncated fill-in-the-middle prompt would lose its tokens.
-    if (truncates() && suffix.empty()) body_["truncate_prompt_tokens"] = -1;
+    if (truncates() && suffix.empty() && !body_.contains("images"))
+      body_["truncate_prompt_tokens"] = -1;
     out_.to = Translates::kCompletion;
     return finish_text(false);
   }

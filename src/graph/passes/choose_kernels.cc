@@ -57,8 +57,9 @@ class Chooser {
   }
   kernels::WeightView weight(WeightId id) const { return shape_of(graph_.weights[id]); }
   kernels::AnglesView angles(int32_t id) const {
-    const auto size = graph_.model.ropes[static_cast<size_t>(id)].inverse_frequencies.size();
-    return {nullptr, static_cast<int64_t>(2 * size)};
+    const io::RopeTable& rope = graph_.model.ropes[static_cast<size_t>(id)];
+    return {nullptr, static_cast<int64_t>(2 * rope.inverse_frequencies.size()),
+            !rope.components.empty()};
   }
   template <class Op>
   kernels::CacheView cache(int32_t, const Op& op) const {

@@ -1,4 +1,4 @@
-// Rotary embedding inside attention, which reads every query and key anyway.
+// Rotary embedding inside attention, which reads every query and key anyway; not by components.
 #include <utility>
 #include <variant>
 
@@ -15,6 +15,8 @@ Status fuse_rope_attention(Graph& graph, const PassContext&) {
     const int32_t writer = uses.writer[attention->qkv];
     const auto* rope = std::get_if<Rope>(&graph.nodes[writer].op);
     if (!rope || uses.readers[rope->out].size() != 1) continue;
+    const io::RopeTable& table = graph.model.ropes[static_cast<size_t>(rope->angles)];
+    if (!table.components.empty()) continue;
     attention->qkv = rope->qkv;
     attention->angles = rope->angles;
     attention->interleaved = rope->interleaved;

@@ -96,7 +96,7 @@ class Mover {
 Status gather_before_head(Graph& graph, const PassContext&) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto* gather = std::get_if<GatherRows>(&graph.nodes[i].op);
-    if (!gather || find_uses(graph).writer[gather->x] == kNone) continue;
+    if (!gather || gather->count > 1 || find_uses(graph).writer[gather->x] == kNone) continue;
     Mover(graph, static_cast<int32_t>(i)).run();
     return ok();  // a graph has one GatherRows
   }

@@ -383,6 +383,7 @@ class Partitioner {
 
   // Rows are chosen before or behind a sum.
   Status add(const GatherRows& op) {
+    if (op.count > 1) return add_whole(op);
     GatherRows local = op;
     local.x = local_[op.x];
     local.out = set(op.out, layout(op.x));

@@ -34,7 +34,8 @@ inline std::string_view check_heads(const Heads& h, int64_t width) {
 
 // Rotary embedding: rotates the first w = angles.cols columns of each query and key head by the
 // angles of the token's position, in pairs (i, i + w/2), or (2i, 2i + 1) if interleaved; other
-// columns are unchanged. Products and sums are each rounded to f32.
+// columns are unchanged. Angles with components: pair i turns by the angle of component
+// angles.components[i] of the position. Products and sums are each rounded to f32.
 template <class F>
 struct RopeOf {
   static constexpr std::string_view kName = "rope";
@@ -44,7 +45,7 @@ struct RopeOf {
   typename F::Angles angles;  // cols <= heads.dim
   bool interleaved = false;
   typename F::Value out;       // in place of qkv
-  typename F::Step step = {};  // positions
+  typename F::Step step = {};  // positions, components
 
   static constexpr auto fields() {
     return std::tuple(
@@ -77,20 +78,17 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
 // the query at position i attends to positions j <= i with j > i - window or j < sink (without a
 // window: all). Blocks that no query of the call attends to are not read: their table entries are
 // arbitrary. A token in a draft tree (BatchView::after) attends, among the step's tokens, to its
-// path only, and its bits are those of a chain. With angles, Q and K are rotated first (fused Rope,
-// same bits).
-// Chunked: a query attends to its own chunk only, j >= i - i % window, and to sinks.
-// Score s = scale * (query . key); with a cap: cap * tanh(s / cap); with ALiBi: s - alibi_slope() *
-// (i - j). A sink logit is an additional score of each query without a value: it enlarges the sum
-// of weights (and m) only.
-// Bidirectional (encoders): the row has all positions of its text, and a query attends to all of
-// them, j < the row's end.
-// Relative position bias (T5): score + bias[head][clamp(j - i, bias_first, bias_first +
-// bias_width - 1) - bias_first].
-// A bf16 cache has rounded values. MLA: the cache has keys only, rotated and rounded like others;
-// values are read from them. An i8 or f8e4m3 cache has, for a vector x of one token and head, scale
-// = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the value is scale *
-// stored. amax < kSmallestScaled: zeros with scale 0; not finite: scale NaN.
+// path only, and its bits are those of a chain. With angles, without components, Q and K are
+// rotated first (fused Rope, same bits). Chunked: a query attends to its own chunk only, j >= i - i
+// % window, and to sinks. Score s = scale * (query . key); with a cap: cap * tanh(s / cap); with
+// ALiBi: s - alibi_slope() * (i - j). A sink logit is an additional score of each query without a
+// value: it enlarges the sum of weights (and m) only. Bidirectional (encoders): the row has all
+// positions of its text, and a query attends to all of them, j < the row's end. Relative position
+// bias (T5): score + bias[head][clamp(j - i, bias_first, bias_first + bias_width - 1) -
+// bias_first]. A bf16 cache has rounded values. MLA: the cache has keys only, rotated and rounded
+// like others; values are read from them. An i8 or f8e4m3 cache has, for a vector x of one token
+// and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the
+// value is scale * stored. amax < kSmallestScaled: zeros with scale 0; not finite: scale NaN.
 template <class F>
 struct AttentionOf {
   static constexpr std::string_view kName = "attention";
@@ -101,10 +99,12 @@ struct AttentionOf {
   int32_t window = 0;          // the model's; 0 = full attention
   bool chunked = false;        // attention within chunks of `window`
   bool bidirectional = false;  // window 0, no ALiBi, no draft trees
-  float scale = 0;             // of scores, usually 1 / sqrt(d)
-  float cap = 0;               // 0 = none
-  float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
-  float alibi_scale = 1;       // factor of the slopes
+  // The step's rows are its second partition, the windows of pictures; see exec::StepMessage.
+  bool in_windows = false;
+  float scale = 0;        // of scores, usually 1 / sqrt(d)
+  float cap = 0;          // 0 = none
+  float alibi = 0;        // exponent of the smallest slope, usually 8; 0 = no ALiBi
+  float alibi_scale = 1;  // factor of the slopes
   // Where ranks have some of the heads: index of the first one, and number of all; 0: heads.num.
   int32_t alibi_first = 0, alibi_heads = 0;
   typename F::Weight sinks;  // [heads.num] sink logits, optional
@@ -121,8 +121,8 @@ struct AttentionOf {
         attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
         attribute("window", &AttentionOf::window), attribute("chunked", &AttentionOf::chunked),
         attribute("bidirectional", &AttentionOf::bidirectional),
-        attribute("scale", &AttentionOf::scale), attribute("cap", &AttentionOf::cap),
-        attribute("alibi", &AttentionOf::alibi),
+        attribute("in_windows", &AttentionOf::in_windows), attribute("scale", &AttentionOf::scale),
+        attribute("cap", &AttentionOf::cap), attribute("alibi", &AttentionOf::alibi),
         attribute("alibi_scale", &AttentionOf::alibi_scale),
         attribute("alibi_first", &AttentionOf::alibi_first),
         attribute("alibi_heads", &AttentionOf::alibi_heads),
@@ -140,6 +140,7 @@ struct AttentionOf {
       return "out is not as wide as its heads";
     if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
     if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
+    if (a.angles.has_components) return "angles have components";
     if (is_given(a.sinks) && a.sinks.k != a.heads.num) return "there is not one sink for each head";
     if (a.bidirectional && (a.window > 0 || a.alibi > 0))
       return "bidirectional attention has no window and no ALiBi";
@@ -192,6 +193,40 @@ struct CrossAttentionOf {
     return check_heads(a.heads, a.heads.width());
   }
   friend void reference(const CrossAttentionOf<Views>& a);
+};
+
+// Scores of one query head of CrossAttention, before the softmax: out[token][position] = scale *
+// (query . key), for positions [0, cross_lengths[row]) of the token's row; other columns are not
+// written. Not in plans: exec adds it to the call of CrossAttention whose scores a row asks for.
+template <class F>
+struct CrossScoresOf {
+  static constexpr std::string_view kName = "cross_scores";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value q;  // f32 [n, heads.num * heads.dim]
+  Heads heads;          // latent 0
+  int32_t head = 0;     // of the query, in [0, heads.num)
+  typename F::Cache cache;
+  float scale = 0;
+  typename F::Value out;       // f32 [n, at least the largest cross length]
+  typename F::Step step = {};  // row_of_token, cross_lengths, cross_table
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("q", &CrossScoresOf::q, {DType::kF32}).of(OutputRows::kTokens),
+        attribute("heads", &CrossScoresOf::heads), attribute("head", &CrossScoresOf::head),
+        kernels::cache("cache", &CrossScoresOf::cache), attribute("scale", &CrossScoresOf::scale),
+        kernels::out("out", &CrossScoresOf::out, {DType::kF32}).of(OutputRows::kTokens),
+        kernels::step(&CrossScoresOf::step));
+  }
+  static std::string_view check(const CrossScoresOf<Views>& a) {
+    if (a.heads.latent != 0) return "latent heads have no cross attention";
+    if (a.q.cols != int64_t{a.heads.num} * a.heads.dim)
+      return "q is not as wide as the query heads";
+    if (a.head < 0 || a.head >= a.heads.num) return "the head is not one of the query heads";
+    if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
+    return check_heads(a.heads, a.heads.width());
+  }
+  friend void reference(const CrossScoresOf<Views>& a);
 };
 
 // Stores keys and values of an encoder's output for CrossAttention, at the tokens' positions of

@@ -67,11 +67,16 @@ struct WeightView {
 
 inline constexpr int64_t kMaxExperts = 1024;
 
+// Components of a position for the rotary embedding: time, height, width.
+inline constexpr int32_t kPositionComponents = 3;
+
 // RoPE angles: f32 [max_positions, cols] = cols/2 cosines, then cols/2 sines, scaling (e.g. YaRN's
 // attention factor) included.
 struct AnglesView {
   const float* data = nullptr;
   int64_t cols = 0;
+  bool has_components = false;          // angle i is that of the position's component components[i]
+  const int32_t* components = nullptr;  // [cols / 2], each in [0, kPositionComponents)
 };
 
 // Layout of a head's keys in a block.
@@ -101,6 +106,8 @@ struct CacheView {
 
 // Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of BatchView::embeddings, no table row.
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
+// Token t in [kFirstFeature, kFirstFeature / 2): row t - kFirstFeature of BatchView::features.
+inline constexpr int32_t kFirstFeature = kFirstEmbedding / 2;
 
 // LoRA matrices of one adapter and module (Hu et al. 2021, "LoRA: Low-rank adaptation of large
 // language models"): y += scale * b^T (a x) in the module's columns. With a gain (DoRA, Liu et al.
@@ -126,9 +133,13 @@ struct BatchView {
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
   const int32_t* logit_tokens = nullptr;  // [m] tokens with logits
   const BF16* embeddings = nullptr;       // [num_embeddings, width of the embedding table]
-  int32_t num_rows = 0;                   // rows of the step
+  const BF16* features = nullptr;         // [num_features, the same width]: an encoder's output
+  // Components of the tokens' positions, [n, kPositionComponents]; null: each is the position.
+  const int32_t* components = nullptr;
+  int32_t num_rows = 0;  // rows of the step
   int32_t max_blocks = 0;
   int32_t num_embeddings = 0;
+  int32_t num_features = 0;
   // Adapters; null: none in the step.
   const int32_t* adapters = nullptr;             // [rows of the call] adapter slot, -1: none
   const LoraMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
@@ -150,6 +161,14 @@ inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {
   if (!step.after) return position;
   while (step.after[i] > 0 && step.positions[i] > position) i -= step.after[i];
   return step.after[i] > 0 ? step.cells[i] : position;
+}
+
+// The row that stands for token `t` < kFirstFeature / 2, bf16 [width]; null: there is none.
+inline const BF16* given_row(const BatchView& step, int64_t t, int64_t width) {
+  const bool is_feature = t >= kFirstFeature;
+  const int64_t row = t - (is_feature ? kFirstFeature : kFirstEmbedding);
+  if (row >= (is_feature ? step.num_features : step.num_embeddings)) return nullptr;
+  return (is_feature ? step.features : step.embeddings) + row * width;
 }
 
 inline constexpr int32_t kNone = -1;

@@ -21,7 +21,8 @@
 
 namespace nereid::kernels {
 
-// Ops with kernels of a plan in form F. Ids of FusedLinear refer to the original plan.
+// Ops with kernels of a plan in form F. FusedLinear and CrossScores are made at binding; ids of
+// FusedLinear refer to the original plan.
 template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
@@ -46,7 +47,8 @@ constexpr bool lists_all_members(std::variant<Ops...>*) {
   return (lists_all_members<Ops>() && ...);
 }
 static_assert(lists_all_members(static_cast<PlanOpIn<Ids>*>(nullptr)) &&
-                  lists_all_members<FusedLinearOf<Ids>>(),
+                  lists_all_members<FusedLinearOf<Ids>>() &&
+                  lists_all_members<CrossScoresOf<Ids>>(),
               "a field is not declared");
 
 // Nodes of a graph and calls of a plan.
@@ -106,6 +108,7 @@ using ScaleByPosition = ScaleByPositionOf<Views>;
 using Xielu = XieluOf<Views>;
 using SelectExperts = SelectExpertsOf<Views>;
 using CrossAttention = CrossAttentionOf<Views>;
+using CrossScores = CrossScoresOf<Views>;
 using StoreKv = StoreKvOf<Views>;
 using ShiftRows = ShiftRowsOf<Views>;
 using AllReduce = AllReduceOf<Views>;

@@ -16,7 +16,7 @@ template <class Variant>
 struct OpsOf;
 template <class... Ops>
 struct OpsOf<std::variant<Ops...>> {
-  using type = std::tuple<Ops..., FusedLinear, Sample>;
+  using type = std::tuple<Ops..., FusedLinear, CrossScores, Sample>;
 };
 // All plan ops, ops created at binding, and sampling.
 using AllOps = OpsOf<OpIn<Views>>::type;

@@ -11,16 +11,16 @@
 
 namespace nereid::kernels {
 
-// Id of token i; -1: external embedding, or a failed sample.
+// Id of token i; -1: given embedding or feature, or a failed sample.
 inline int64_t id_of(const BatchView& step, int64_t i) {
   const int64_t id = step.tokens[i];
-  if (id >= 0 || id < kFirstEmbedding / 2) return id < 0 ? -1 : id;
+  if (id >= 0 || id < kFirstFeature / 2) return id < 0 ? -1 : id;
   return step.slot_tokens ? std::max(-1, step.slot_tokens[-1 - id]) : -1;
 }
 
 // out[i] = scale * table[token(i)]. Token t < 0: slot_tokens[-1 - t] (sampled on the device), or
-// from kFirstEmbedding on a row of step.embeddings in place of the table's. Ids outside the table
-// (e.g. -1 of a failed sample) and missing rows give 0.
+// below kFirstFeature / 2 a given_row() in place of the table's. Ids outside the table (e.g. -1 of
+// a failed sample) and missing rows give 0.
 template <class F>
 struct EmbedOf {
   static constexpr std::string_view kName = "embed";
@@ -28,7 +28,7 @@ struct EmbedOf {
   typename F::Weight table;                        // [vocab, hidden]
   float scale = 1;
   typename F::Value out;       // f32 [n, hidden]
-  typename F::Step step = {};  // tokens, slot_tokens, embeddings
+  typename F::Step step = {};  // tokens, slot_tokens, embeddings, features
 
   static constexpr auto fields() {
     return std::tuple(matrix("table", &EmbedOf::table), attribute("scale", &EmbedOf::scale),
@@ -100,23 +100,30 @@ struct ScaleByPositionOf {
   friend void reference(const ScaleByPositionOf<Views>& a);
 };
 
-// out[i] = x[step.logit_tokens[i]].
+inline constexpr int32_t kMaxMergedRows = 64;
+
+// out[i] = rows t - count + 1 to t of x side by side, t = step.logit_tokens[i] >= count - 1.
 template <class F>
 struct GatherRowsOf {
   static constexpr std::string_view kName = "gather_rows";
   static constexpr bool kRowsIndependent = false;
-  typename F::Value x;         // f32 [n, width]
-  typename F::Value out;       // f32 [m, width]
+  typename F::Value x;  // f32 or bf16 [n, width]
+  int32_t count = 1;
+  typename F::Value out;       // of x's type [m, count * width]
   typename F::Step step = {};  // logit_tokens
 
   static constexpr auto fields() {
     return std::tuple(
-        in("x", &GatherRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
-        kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(OutputRows::kSampled),
+        in("x", &GatherRowsOf::x, {DType::kF32, DType::kBF16}).of(OutputRows::kTokens),
+        attribute("count", &GatherRowsOf::count),
+        kernels::out("out", &GatherRowsOf::out, {DType::kF32, DType::kBF16})
+            .of(OutputRows::kSampled),
         kernels::step(&GatherRowsOf::step));
   }
   static std::string_view check(const GatherRowsOf<Views>& a) {
-    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    if (a.count < 1 || a.count > kMaxMergedRows) return "count is out of range";
+    if (a.out.cols != a.count * a.x.cols) return "out is not as wide as `count` rows of x";
+    if (a.out.dtype != a.x.dtype) return "x and out differ in type";
     return {};
   }
   friend void reference(const GatherRowsOf<Views>& a);

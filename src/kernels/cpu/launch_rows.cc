@@ -6,6 +6,7 @@
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
 #include "kernels/cpu/launch.h"
+#include "kernels/cpu/scratch.h"
 
 namespace nereid::kernels::cpu {
 namespace {
@@ -35,11 +36,10 @@ void for_row(const WeightView& table, int64_t row, F f) {
   }
 }
 
-// External embedding in place of the table's row; missing: zeros.
-void embed_given(const Embed& a, int64_t row, float* out) {
-  const bool known = row < a.step.num_embeddings;
-  for (int64_t c = 0; c < a.out.cols; ++c)
-    out[c] = known ? to_float(a.step.embeddings[row * a.out.cols + c]) * a.scale : 0.0f;
+// Given row in place of the table's; missing: zeros.
+void embed_given(const Embed& a, int64_t token, float* out) {
+  const BF16* const row = given_row(a.step, token, a.out.cols);
+  for (int64_t c = 0; c < a.out.cols; ++c) out[c] = row ? to_float(row[c]) * a.scale : 0.0f;
 }
 
 Status launch_embed(const Embed& a, ThreadPool& pool) {
@@ -50,8 +50,8 @@ Status launch_embed(const Embed& a, ThreadPool& pool) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t id = step.tokens[i];
       float* const out = a.out.row<float>(i);
-      if (id < kFirstEmbedding / 2) {
-        embed_given(a, id - kFirstEmbedding, out);
+      if (id < kFirstFeature / 2) {
+        embed_given(a, id, out);
         continue;
       }
       if (id < 0) id = step.slot_tokens ? step.slot_tokens[-1 - id] : -1;
@@ -103,10 +103,16 @@ Status launch_scale_by_position(const ScaleByPosition& a, ThreadPool& pool) {
 
 Status launch_gather_rows(const GatherRows& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const auto bytes = static_cast<size_t>(a.out.cols) * sizeof(float);
+  const auto size = static_cast<int64_t>(size_of(a.x.dtype)), bytes = a.x.cols * size;
+  const auto* const from = static_cast<const std::byte*>(a.x.data);
+  auto* const to = static_cast<std::byte*>(a.out.data);
   for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      std::memcpy(a.out.row<float>(i), a.x.row<float>(a.step.logit_tokens[i]), bytes);
+      for (int64_t j = 0; j < a.count; ++j) {
+        const int64_t row = int64_t{a.step.logit_tokens[i]} - a.count + 1 + j;
+        std::memcpy(to + i * a.out.stride * size + j * bytes, from + row * a.x.stride * size,
+                    static_cast<size_t>(bytes));
+      }
   });
   return ok();
 }
@@ -156,9 +162,22 @@ bool adds_floats(const Norm& a) {
   return makes_floats(a) && (!is_given(a.add) || a.add.dtype == DType::kF32);
 }
 
+// Writes the angles of tokens whose positions have components, a row for each.
+void gather_angles(const Rope& a, int64_t begin, int64_t end, float* out) {
+  const int64_t half = a.angles.cols / 2;
+  for (int64_t i = begin; i < end; ++i) {
+    const int32_t* const position = a.step.components + i * kPositionComponents;
+    float* const row = out + i * a.angles.cols;
+    for (int64_t c = 0; c < half; ++c) {
+      const float* const from = a.angles.data + position[a.angles.components[c]] * a.angles.cols;
+      row[c] = from[c], row[half + c] = from[half + c];
+    }
+  }
+}
+
 Status launch_rope(const Raw& raw, const Rope& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const RopeRaw r = {
+  RopeRaw r = {
       .x = a.qkv.as<float>(),
       .stride = a.qkv.stride,
       .heads = a.heads.num + a.heads.num_kv,
@@ -166,8 +185,18 @@ Status launch_rope(const Raw& raw, const Rope& a, ThreadPool& pool) {
       .positions = a.step.positions,
       .rotation = {a.angles.data, a.angles.cols, a.interleaved},
   };
-  for_rows(pool, a.qkv.rows, a.qkv.cols,
-           [&](int64_t begin, int64_t end) { raw.rope(r, begin, end); });
+  float* gathered = nullptr;
+  if (a.angles.has_components && a.step.components) {
+    thread_local Scratch scratch;
+    const auto floats = static_cast<size_t>(a.qkv.rows * a.angles.cols);
+    ASSIGN_OR_RETURN(void* const memory, scratch.get(floats * sizeof(float)));
+    r.rotation.angles = gathered = static_cast<float*>(memory);
+    r.positions = nullptr;
+  }
+  for_rows(pool, a.qkv.rows, a.qkv.cols, [&](int64_t begin, int64_t end) {
+    if (gathered) gather_angles(a, begin, end, gathered);
+    raw.rope(r, begin, end);
+  });
   return ok();
 }
 

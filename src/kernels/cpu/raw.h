@@ -33,7 +33,7 @@ struct RotationRaw {
 struct RopeRaw {
   float* x;
   int64_t stride, heads, head_dim;
-  const int32_t* positions;
+  const int32_t* positions;  // null: the rows' numbers
   RotationRaw rotation;
 };
 

@@ -204,7 +204,7 @@ void rope(const RopeRaw& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row)
     for (int64_t head = 0; head < a.heads; ++head) {
       float* x = a.x + row * a.stride + head * a.head_dim;
-      rotate(x, a.rotation, a.positions[row], a.head_dim, x);
+      rotate(x, a.rotation, a.positions ? a.positions[row] : row, a.head_dim, x);
     }
 }
 

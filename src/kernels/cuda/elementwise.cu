@@ -209,18 +209,22 @@ __global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y
   for_columns<1>(width, [&](int64_t c) { to[c] += from[c]; });
 }
 
+// `components`: of the position, for each pair; null: the position.
 __global__ void rope_kernel(float* qkv, int64_t stride, const int32_t* positions,
-                            const float* table, int num_heads, int head_dim, int rotated,
-                            bool interleaved) {
+                            const int32_t* components, const float* table, int num_heads,
+                            int head_dim, int rotated, bool interleaved) {
   let_next_begin();
   wait_for_previous();
   const int half = rotated / 2;
-  const float* angles = table + static_cast<int64_t>(positions[blockIdx.x]) * rotated;
   float* row = qkv + blockIdx.x * stride;
   for (int i = threadIdx.x; i < num_heads * half; i += kThreads) {
     float* head = row + i / half * head_dim;
     const int2 at = pair_columns(i % half, rotated, interleaved);
-    const float2 pair = rotate({head[at.x], head[at.y]}, angles[i % half], angles[half + i % half]);
+    const int64_t position =
+        components ? positions[blockIdx.x * kPositionComponents + components[i % half]]
+                   : positions[blockIdx.x];
+    const float* angles = table + position * rotated + i % half;
+    const float2 pair = rotate({head[at.x], head[at.y]}, angles[0], angles[half]);
     head[at.x] = pair.x;
     head[at.y] = pair.y;
   }
@@ -361,9 +365,12 @@ cudaError_t launch(const Add& a, const Scratch&, cudaStream_t stream) {
 }
 
 cudaError_t launch(const Rope& a, const Scratch&, cudaStream_t stream) {
+  const bool has_components = a.angles.has_components && a.step.components;
   return launch_overlapped(rope_kernel, a.qkv.rows, static_cast<unsigned>(a.qkv.rows), kThreads, 0,
-                           stream, static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions,
-                           a.angles.data, a.heads.num + a.heads.num_kv, a.heads.dim,
+                           stream, static_cast<float*>(a.qkv.data), a.qkv.stride,
+                           has_components ? a.step.components : a.step.positions,
+                           has_components ? a.angles.components : nullptr, a.angles.data,
+                           a.heads.num + a.heads.num_kv, a.heads.dim,
                            static_cast<int>(a.angles.cols), a.interleaved);
 }
 

@@ -11,7 +11,7 @@ constexpr int kThreads = 256, kWarp = 32;
 // Token id of the step; -1 for an external embedding or a failed sample.
 __device__ int64_t token_of(const LowRank& a) {
   const int64_t id = a.step.tokens[blockIdx.x];
-  if (id >= 0 || id < kFirstEmbedding / 2 || !a.step.slot_tokens) return id;
+  if (id >= 0 || id < kFirstFeature / 2 || !a.step.slot_tokens) return id;
   return a.step.slot_tokens[-1 - id];
 }
 

@@ -12,6 +12,7 @@ constexpr int kThreads = 128;
 // they may read positions, block tables and cache lines of earlier steps before they wait.
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* embeddings, int64_t num_embeddings,
+                             const __nv_bfloat16* features, int64_t num_features,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
                              int64_t out_stride, float scale) {
   wait_for_previous();
@@ -21,6 +22,10 @@ __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
     id -= kFirstEmbedding;
     table = embeddings;
     vocab = num_embeddings;
+  } else if (id < kFirstFeature / 2) {
+    id -= kFirstFeature;
+    table = features;
+    vocab = num_features;
   } else if (id < 0) {
     id = slot_tokens ? slot_tokens[-1 - id] : -1;
   }
@@ -52,12 +57,15 @@ __global__ void scale_by_position_kernel(const int32_t* positions, float growth,
   for (int64_t c = threadIdx.x; c < width; c += kThreads) x[blockIdx.x * stride + c] *= scale;
 }
 
-__global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* rows, int64_t width,
-                              float* out, int64_t out_stride) {
+// Grid [row, row of its `count`].
+template <class T>
+__global__ void gather_kernel(const T* x, int64_t x_stride, const int32_t* rows, int count,
+                              int64_t width, T* out, int64_t out_stride) {
   let_next_begin();
   wait_for_previous();
-  const float* from = x + rows[blockIdx.x] * x_stride;
-  float* to = out + blockIdx.x * out_stride;
+  const int64_t row = int64_t{rows[blockIdx.x]} - count + 1 + blockIdx.y;
+  const T* from = x + row * x_stride;
+  T* to = out + blockIdx.x * out_stride + blockIdx.y * width;
   for (int64_t c = threadIdx.x; c < width; c += kThreads) to[c] = from[c];
 }
 
@@ -75,7 +83,8 @@ cudaError_t launch(const Embed& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(
       embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
       a.step.tokens, a.step.slot_tokens, reinterpret_cast<const __nv_bfloat16*>(a.step.embeddings),
-      int64_t{a.step.num_embeddings}, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
+      int64_t{a.step.num_embeddings}, reinterpret_cast<const __nv_bfloat16*>(a.step.features),
+      int64_t{a.step.num_features}, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
       a.table.k, static_cast<float*>(a.out.data), a.out.stride, a.scale);
 }
 
@@ -93,11 +102,15 @@ cudaError_t launch(const ScaleByPosition& a, const Scratch&, cudaStream_t stream
                            a.out.stride);
 }
 
+template <class T>
+cudaError_t gather(const GatherRows& a, cudaStream_t stream) {
+  const dim3 grid = {static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.count)};
+  return launch_overlapped(gather_kernel<T>, a.out.rows, grid, kThreads, 0, stream,
+                           static_cast<const T*>(a.x.data), a.x.stride, a.step.logit_tokens,
+                           int{a.count}, a.x.cols, static_cast<T*>(a.out.data), a.out.stride);
+}
 cudaError_t launch(const GatherRows& a, const Scratch&, cudaStream_t stream) {
-  return launch_overlapped(gather_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads,
-                           0, stream, static_cast<const float*>(a.x.data), a.x.stride,
-                           a.step.logit_tokens, a.out.cols, static_cast<float*>(a.out.data),
-                           a.out.stride);
+  return a.x.dtype == DType::kBF16 ? gather<__nv_bfloat16>(a, stream) : gather<float>(a, stream);
 }
 
 cudaError_t launch(const ShiftRows& a, const Scratch&, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -222,6 +223,24 @@ void attend_token(const Attention& a, int64_t i, const std::vector<int32_t>& pos
   }
 }
 
+// The same heads and cache in terms of Attention, with the blocks of the encoder's output.
+template <class Op>
+Attention cross_of(const Op& a) {
+  Attention b = {.qkv = a.q, .heads = a.heads, .cache = a.cache, .scale = a.scale};
+  b.step.row_of_token = a.step.row_of_token;
+  b.step.block_table = a.step.cross_table;
+  b.step.max_blocks = a.step.max_cross_blocks;
+  return b;
+}
+
+std::vector<int32_t> positions_of_encoder(const BatchView& step, int64_t i) {
+  std::vector<int32_t> positions;
+  if (step.cross_lengths)
+    positions.resize(static_cast<size_t>(step.cross_lengths[step.row_of_token[i]]));
+  std::iota(positions.begin(), positions.end(), 0);
+  return positions;
+}
+
 }  // namespace
 
 void reference(const Attention& a) {
@@ -230,16 +249,23 @@ void reference(const Attention& a) {
 }
 
 void reference(const CrossAttention& a) {
-  Attention b = {.qkv = a.q, .heads = a.heads, .cache = a.cache, .scale = a.scale, .out = a.out};
-  b.step.row_of_token = a.step.row_of_token;
-  b.step.block_table = a.step.cross_table;
-  b.step.max_blocks = a.step.max_cross_blocks;
+  Attention b = cross_of(a);
+  b.out = a.out;
+  for (int64_t i = 0; i < a.q.rows; ++i) attend_token(b, i, positions_of_encoder(a.step, i));
+}
+
+void reference(const CrossScores& a) {
+  const Attention b = cross_of(a);
+  const int64_t d = a.heads.dim, kv_head = a.head / (a.heads.num / a.heads.num_kv);
   for (int64_t i = 0; i < a.q.rows; ++i) {
-    const int32_t row = a.step.row_of_token[i];
-    std::vector<int32_t> positions;
-    for (int32_t at = 0; a.step.cross_lengths && at < a.step.cross_lengths[row]; ++at)
-      positions.push_back(at);
-    attend_token(b, i, positions);
+    const float* const q = a.q.row<float>(i) + a.head * d;
+    const Seen seen = load_seen(b, i, kv_head, positions_of_encoder(a.step, i));
+    for (size_t j = 0; j < seen.positions.size(); ++j) {
+      double dot = 0;
+      for (int64_t c = 0; c < d; ++c)
+        dot += double{q[c]} * seen.keys[j * static_cast<size_t>(d) + static_cast<size_t>(c)];
+      a.out.row<float>(i)[j] = static_cast<float>(a.scale * dot * seen.key_scales[j]);
+    }
   }
 }
 

@@ -63,12 +63,9 @@ void reference(const Embed& a) {
   for (int64_t i = 0; i < a.out.rows; ++i) {
     int64_t id = a.step.tokens[i];
     float* const out = a.out.row<float>(i);
-    if (id < kFirstEmbedding / 2) {
-      const int64_t row = id - kFirstEmbedding;
-      for (int64_t c = 0; c < a.out.cols; ++c)
-        out[c] = row < a.step.num_embeddings
-                     ? to_float(a.step.embeddings[row * a.out.cols + c]) * a.scale
-                     : 0;
+    if (id < kFirstFeature / 2) {
+      const BF16* const row = given_row(a.step, id, a.out.cols);
+      for (int64_t c = 0; c < a.out.cols; ++c) out[c] = row ? to_float(row[c]) * a.scale : 0;
       continue;
     }
     if (id < 0) id = a.step.slot_tokens ? a.step.slot_tokens[-1 - id] : -1;
@@ -372,11 +369,18 @@ void ref::rotate(float* head, const float* angles, int64_t cols, bool interleave
 }
 
 void reference(const Rope& a) {
-  const int64_t d = a.heads.dim;
+  const int64_t d = a.heads.dim, half = a.angles.cols / 2;
+  std::vector<float> angles(static_cast<size_t>(a.angles.cols));
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
-    const float* angles = a.angles.data + int64_t{a.step.positions[i]} * a.angles.cols;
+    for (int64_t c = 0; c < half; ++c) {
+      int64_t position = a.step.positions[i];
+      if (a.angles.has_components && a.step.components)
+        position = a.step.components[i * kPositionComponents + a.angles.components[c]];
+      angles[static_cast<size_t>(c)] = a.angles.data[position * a.angles.cols + c];
+      angles[static_cast<size_t>(half + c)] = a.angles.data[position * a.angles.cols + half + c];
+    }
     for (int64_t head = 0; head < a.heads.num + a.heads.num_kv; ++head) {
-      ref::rotate(a.qkv.row<float>(i) + head * d, angles, a.angles.cols, a.interleaved);
+      ref::rotate(a.qkv.row<float>(i) + head * d, angles.data(), a.angles.cols, a.interleaved);
     }
   }
 }
@@ -445,7 +449,8 @@ void reference(const Add& a) {
 void reference(const GatherRows& a) {
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t c = 0; c < a.out.cols; ++c)
-      a.out.row<float>(i)[c] = a.x.row<float>(a.step.logit_tokens[i])[c];
+      store(a.out, i, c,
+            load(a.x, a.step.logit_tokens[i] - a.count + 1 + c / a.x.cols, c % a.x.cols));
 }
 
 void reference(const ShiftRows& a) {

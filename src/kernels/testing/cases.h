@@ -67,6 +67,8 @@ const std::vector<Case<Attention>>& cases<Attention>();
 template <>
 const std::vector<Case<CrossAttention>>& cases<CrossAttention>();
 template <>
+const std::vector<Case<CrossScores>>& cases<CrossScores>();
+template <>
 const std::vector<Case<StoreKv>>& cases<StoreKv>();
 template <>
 const std::vector<Case<Glu>>& cases<Glu>();

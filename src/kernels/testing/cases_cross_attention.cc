@@ -1,4 +1,4 @@
-// Cases of cross attention and of storing an encoder's keys and values.
+// Cases of cross attention, of its scores, and of storing an encoder's keys and values.
 #include <cmath>
 #include <utility>
 
@@ -14,11 +14,15 @@ namespace {
 int64_t input_width(const AttentionShape& s, const CrossAttention*) {
   return int64_t{s.heads} * s.d;
 }
+int64_t input_width(const AttentionShape& s, const CrossScores*) { return int64_t{s.heads} * s.d; }
 int64_t input_width(const AttentionShape& s, const StoreKv*) {
   return int64_t{2} * s.kv_heads * s.d;
 }
 std::vector<Region> outputs_of(const AttentionImage& l, const CrossAttention*) {
   return {{"out", l.out, DType::kBF16, l.tokens, l.width, l.width, {}, {}}};
+}
+std::vector<Region> outputs_of(const AttentionImage& l, const CrossScores*) {
+  return {{"out", l.out, DType::kF32, l.tokens, l.max_length, l.max_length, {}, {}}};
 }
 std::vector<Region> outputs_of(const AttentionImage& l, const StoreKv*) { return cache_regions(l); }
 
@@ -28,8 +32,36 @@ void set_args(const AttentionImage& l, std::byte* base, int64_t begin, int64_t c
   a.scale = 1 / std::sqrt(static_cast<float>(l.shape.d));
   a.out = {base + l.out + begin * l.width * 2, DType::kBF16, count, l.width, l.width};
 }
+void set_args(const AttentionImage& l, std::byte* base, int64_t begin, int64_t count,
+              CrossScores& a) {
+  a.q = input_of(l, base, begin, count);
+  a.head = l.shape.heads / 2;
+  a.scale = 1 / std::sqrt(static_cast<float>(l.shape.d));
+  a.out = {base + l.out + begin * l.max_length * 4, DType::kF32, count, l.max_length, l.max_length};
+}
 void set_args(const AttentionImage& l, std::byte* base, int64_t begin, int64_t count, StoreKv& a) {
   a.kv = input_of(l, base, begin, count);
+}
+
+template <class Op>
+void add_out(AttentionImage& l, Image& image, const Op*) {
+  l.out = image.add(static_cast<size_t>(l.tokens * l.shape.heads * l.shape.d) * 2);
+}
+// Zeros, of which columns behind a row's length stay.
+void add_out(AttentionImage& l, Image& image, const CrossScores*) {
+  l.out = image.add(std::vector<float>(static_cast<size_t>(l.tokens * l.max_length)));
+}
+
+template <class Op>
+void set_tolerances_of(const AttentionImage& l, Case<Op>& c) {
+  set_tolerances(l, c.after, c.outputs);
+}
+// Error of a sum of d products of numbers up to 3.5.
+void set_tolerances_of(const AttentionImage& l, Case<CrossScores>& c) {
+  const auto error = static_cast<float>(sum_error(l.shape.d) * 3.5 * 3.5 * std::sqrt(l.shape.d));
+  Region& out = c.outputs[0];
+  out.tolerance.assign(static_cast<size_t>(out.rows * out.cols), error);
+  out.operand_tolerance.assign(out.tolerance.size(), 0);
 }
 
 template <class Op>
@@ -55,7 +87,7 @@ Case<Op> finish_cross(Case<Op> c, const AttentionImage& l) {
     return make_cross_args<Op>(l, base, begin, count);
   };
   c.outputs = outputs_of(l, static_cast<const Op*>(nullptr));
-  set_tolerances(l, c.after, c.outputs);
+  set_tolerances_of(l, c);
   c.splits = make_splits(l);
   return c;
 }
@@ -67,7 +99,7 @@ void add_cross_cases(const AttentionShape& shape, std::vector<Case<Op>>& list) {
   AttentionImage l;
   l.shape = shape;
   add_arrays(l, input_width(shape, static_cast<const Op*>(nullptr)), c.before);
-  l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * shape.d) * 2);
+  add_out(l, c.before, static_cast<const Op*>(nullptr));
   c.after = c.before;
   reference(make_cross_args<Op>(l, c.after.bytes.data(), 0, l.tokens));
   list.push_back(finish_cross(c, l));
@@ -95,6 +127,17 @@ std::vector<Case<Op>> cases_of(const Shapes& shapes) {
 template <>
 const std::vector<Case<CrossAttention>>& cases<CrossAttention>() {
   static const auto all = cases_of<CrossAttention>(kCrossAttentionShapes);
+  return all;
+}
+
+template <>
+const std::vector<Case<CrossScores>>& cases<CrossScores>() {
+  static const auto all = [] {
+    std::vector<Case<CrossScores>> list = cases_of<CrossScores>(kCrossAttentionShapes);
+    // Without encoder output there is nothing to write.
+    std::erase_if(list, [](const Case<CrossScores>& c) { return c.outputs[0].cols == 0; });
+    return list;
+  }();
   return all;
 }
 

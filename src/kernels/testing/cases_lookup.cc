@@ -11,14 +11,17 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
   c.name = fmt::format("tokens={} hidden={} layout={} table={} scale={}", s.tokens, s.width,
                        static_cast<int>(layout), text_of(format), scale);
   constexpr int64_t kNumGiven = 3;  // external embeddings; one token has an index past them
+  constexpr int64_t kNumFeatures = 2;
   const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < s.tokens; ++i)
     tokens.push_back(static_cast<int32_t>(i % 5 == 3   ? -1 - i % 3
                                           : i % 7 == 6 ? vocab
+                                          : i % 7 == 2 ? kFirstFeature + i % (kNumFeatures + 1)
                                           : i % 4 == 1 ? kFirstEmbedding + i % (kNumGiven + 1)
                                                        : i * 11 % vocab));
   const Offset given = c.before.add(noise_bf16(4, kNumGiven * hidden));
+  const Offset features = c.before.add(noise_bf16(5, kNumFeatures * hidden));
   const Offset ids = c.before.add(tokens);
   const Offset slots = c.before.add(std::vector<int32_t>{5, -1, 36});
   std::vector<BF16> values = noise_bf16(3, vocab * hidden);
@@ -30,6 +33,8 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
     a.step.slot_tokens = ints(base, slots, 0);
     a.step.embeddings = reinterpret_cast<const BF16*>(base + given);
     a.step.num_embeddings = kNumGiven;
+    a.step.features = reinterpret_cast<const BF16*>(base + features);
+    a.step.num_features = kNumFeatures;
     a.table = table.at(base);
     a.scale = scale;
     a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
@@ -94,23 +99,26 @@ Case<ScaleByPosition> scale_by_position_case(const RowsShape& s, float growth, i
   return c;
 }
 
-Case<GatherRows> gather_case(const RowsShape& s) {
+Case<GatherRows> gather_case(const RowsShape& s, int32_t merged = 1, DType type = DType::kF32) {
   Case<GatherRows> c;
-  c.name = fmt::format("rows={} width={}", s.tokens, s.width);
-  const int64_t n = s.tokens + 2, width = s.width, stride = width + 1;
-  const Offset x = c.before.add(noise(1, n * stride));
+  c.name = fmt::format("rows={} width={} count={} {}", s.tokens, s.width, merged, name_of(type));
+  const int64_t n = s.tokens + 2 + merged, width = s.width, stride = width + 1;
+  const Offset x = type == DType::kF32 ? c.before.add(noise(1, n * stride))
+                                       : c.before.add(noise_bf16(1, n * stride));
   std::vector<int32_t> picked;
-  for (int64_t i = 0; i < s.tokens; ++i) picked.push_back(static_cast<int32_t>((i * 7 + 1) % n));
+  for (int64_t i = 0; i < s.tokens; ++i)
+    picked.push_back(static_cast<int32_t>((i * 7 + 1) % (n - merged + 1) + merged - 1));
   const Offset rows = c.before.add(picked);
-  const Offset out = c.before.add(static_cast<size_t>(s.tokens * width) * 4);
+  const Offset out = c.before.add(static_cast<size_t>(s.tokens * width * merged) * size_of(type));
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     GatherRows a;
-    a.x = view(base, x, DType::kF32, 0, n, width, stride);
+    a.x = view(base, x, type, 0, n, width, stride);
+    a.count = merged;
     a.step.logit_tokens = ints(base, rows, begin);
-    a.out = view(base, out, DType::kF32, begin, count, width, width);
+    a.out = view(base, out, type, begin, count, width * merged, width * merged);
     return a;
   };
-  c.outputs = {{"out", out, DType::kF32, s.tokens, width, width, {}, {}}};
+  c.outputs = {{"out", out, type, s.tokens, width * merged, width * merged, {}, {}}};
   finish(c, s.tokens);
   return c;
 }
@@ -177,8 +185,11 @@ const std::vector<Case<ShiftRows>>& cases<ShiftRows>() {
 
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>() {
-  return over_shapes<GatherRows>(
-      [](const RowsShape& s, auto& list) { list.push_back(gather_case(s)); });
+  return over_shapes<GatherRows>([](const RowsShape& s, auto& list) {
+    list.push_back(gather_case(s));
+    list.push_back(gather_case(s, 4));
+    list.push_back(gather_case(s, 4, DType::kBF16));
+  });
 }
 
 }  // namespace nereid::kernels::testing

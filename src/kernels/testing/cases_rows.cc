@@ -126,11 +126,12 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
 }
 
 Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
-                     int32_t rotated = 0, bool interleaved = false) {
+                     int32_t rotated = 0, bool interleaved = false, bool has_components = false) {
   if (rotated == 0) rotated = d;
   Case<Rope> c;
-  c.name = fmt::format("tokens={} heads={}/{} d={} rotated={}{}", tokens, heads, kv_heads, d,
-                       rotated, interleaved ? " interleaved" : "");
+  c.name =
+      fmt::format("tokens={} heads={}/{} d={} rotated={}{}{}", tokens, heads, kv_heads, d, rotated,
+                  interleaved ? " interleaved" : "", has_components ? " by components" : "");
   const int64_t width = int64_t{heads + 2 * kv_heads} * d, positions = 50;
   const Offset qkv = c.before.add(noise(1, tokens * width));
   std::vector<int32_t> at;
@@ -144,6 +145,11 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
       angles.push_back(static_cast<float>(j < half ? std::cos(angle) : std::sin(angle)));
     }
   const Offset table = c.before.add(angles);
+  std::vector<int32_t> components, by_pair;
+  for (int64_t i = 0; i < tokens * kPositionComponents; ++i)
+    components.push_back(static_cast<int32_t>(i * 17 % positions));
+  for (int32_t i = 0; i < rotated / 2; ++i) by_pair.push_back(i * 5 % kPositionComponents);
+  const Offset parts = c.before.add(components), pairs = c.before.add(by_pair);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Rope a;
     a.heads = {heads, kv_heads, d};
@@ -152,6 +158,10 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
     a.step.positions = ints(base, position, begin);
     a.angles = {reinterpret_cast<const float*>(base + table), rotated};
     a.interleaved = interleaved;
+    if (!has_components) return a;
+    a.angles.has_components = true;
+    a.angles.components = ints(base, pairs, 0);
+    a.step.components = ints(base, parts, begin * kPositionComponents);
     return a;
   };
   finish(c, tokens);
@@ -351,12 +361,18 @@ const std::vector<Case<Norm>>& cases<Norm>() {
 
 template <>
 const std::vector<Case<Rope>>& cases<Rope>() {
-  static const std::vector<Case<Rope>> all = {
-      rope_case(1, 1, 1, 2),           rope_case(3, 4, 2, 64),
-      rope_case(70, 3, 1, 80),         rope_case(5, 8, 8, 36),
-      rope_case(9, 2, 1, 128),         rope_case(2, 5, 5, 14),
-      rope_case(4, 3, 1, 80, 20),      rope_case(4, 3, 1, 64, 64, true),
-      rope_case(4, 3, 1, 36, 22, true)};
+  static const std::vector<Case<Rope>> all = {rope_case(1, 1, 1, 2),
+                                              rope_case(3, 4, 2, 64),
+                                              rope_case(70, 3, 1, 80),
+                                              rope_case(5, 8, 8, 36),
+                                              rope_case(9, 2, 1, 128),
+                                              rope_case(2, 5, 5, 14),
+                                              rope_case(4, 3, 1, 80, 20),
+                                              rope_case(4, 3, 1, 64, 64, true),
+                                              rope_case(4, 3, 1, 36, 22, true),
+                                              rope_case(3, 4, 2, 64, 0, false, true),
+                                              rope_case(70, 3, 1, 80, 0, false, true),
+                                              rope_case(4, 3, 1, 36, 22, true, true)};
   return all;
 }
 

@@ -55,15 +55,6 @@ constexpr WeightRule kM2mDecoderModel[] = {
     head_rule("model.shared.weight", tied),
     head_rule("lm_head.weight"),
 };
-constexpr WeightRule kBartLayer[] = {
-    norm_rule("attn.norm", "self_attn_layer_norm.weight", norms_in_front),
-    norm_rule("attn.sum.norm", "self_attn_layer_norm.weight", norms_behind),
-    out_rule("self_attn.out_proj.weight"),
-    norm_rule("mlp.norm", "final_layer_norm.weight", norms_in_front),
-    norm_rule("mlp.sum.norm", "final_layer_norm.weight", norms_behind),
-    up_rule("fc1.weight"),
-    down_rule("fc2.weight"),
-};
 constexpr WeightRule kBartCrossQueries[] = {
     norm_rule("cross.norm", "encoder_attn_layer_norm.weight", norms_in_front),
     norm_rule("cross.sum.norm", "encoder_attn_layer_norm.weight", norms_behind),
@@ -93,7 +84,8 @@ Traits read_bart_stack(Config& c, const DecoderNames& names, bool norms_behind,
   Traits t = read_decoder(
       c, {.positions = 1024, .norm_eps = 1e-5, .activation = activation, .tied = true}, names);
   t.layer_norm = t.norm_bias = t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
-  t.embed_norm = t.head_bias = true;
+  t.embed_norm = true;
+  t.head_bias = c.boolean("has_lm_head_bias", true);  // TensorRT-LLM's layout may have none
   t.gated = false;
   t.norms_behind = norms_behind;
   if (c.boolean("scale_embedding", false))
@@ -134,14 +126,14 @@ Traits read_marian_half(Config& c, bool is_encoder, bool norms_behind,
 constexpr EncoderWeights encoder_weights(std::span<const WeightRule> model) {
   return {.own = {.model = model,
                   .layers = "model.encoder.layers.{}.",
-                  .layer = {kLlamaQkv, kBartLayer}},
+                  .layer = {kLlamaQkv, kOptLayer}},
           .cross_layers = "model.decoder.layers.{}.",
           .cross = kBartCross};
 }
 constexpr DecoderWeights decoder_weights(std::span<const WeightRule> model) {
   return {.model = model,
           .layers = "model.decoder.layers.{}.",
-          .layer = {kLlamaQkv, kBartLayer, kBartCrossQueries}};
+          .layer = {kLlamaQkv, kOptLayer, kBartCrossQueries}};
 }
 
 }  // namespace
@@ -161,7 +153,11 @@ Traits read_marian_traits(Config& c) { return read_marian_half(c, false, true, "
 Traits read_marian_encoder_traits(Config& c) { return read_marian_half(c, true, true, "gelu"); }
 Traits read_pegasus_traits(Config& c) { return read_marian_half(c, false, false, "gelu"); }
 Traits read_pegasus_encoder_traits(Config& c) { return read_marian_half(c, true, false, "gelu"); }
-Traits read_m2m100_traits(Config& c) { return read_half(c, false, false, "relu"); }
+Traits read_m2m100_traits(Config& c) {
+  Traits t = read_half(c, false, false, "relu");
+  t.head_bias = false;
+  return t;
+}
 Traits read_m2m100_encoder_traits(Config& c) { return read_half(c, true, false, "relu"); }
 
 }  // namespace nereid::models

@@ -30,6 +30,17 @@ inline constexpr WeightRule kLlamaMlp[] = {
     down_rule("mlp.down_proj.weight"),
 };
 
+// Beside kLlamaQkv in OPT and BART, whose norms are before or behind attention and MLP.
+inline constexpr WeightRule kOptLayer[] = {
+    norm_rule("attn.norm", "self_attn_layer_norm.weight", norms_in_front),
+    norm_rule("attn.sum.norm", "self_attn_layer_norm.weight", norms_behind),
+    out_rule("self_attn.out_proj.weight"),
+    norm_rule("mlp.norm", "final_layer_norm.weight", norms_in_front),
+    norm_rule("mlp.sum.norm", "final_layer_norm.weight", norms_behind),
+    up_rule("fc1.weight"),
+    down_rule("fc2.weight"),
+};
+
 // Fused gate and up.
 inline constexpr WeightRule kFusedMlp[] = {
     gate_up_rule("mlp.gate_up_proj.weight"),

@@ -17,15 +17,6 @@ constexpr WeightRule kOptModel[] = {
     head_rule("model.decoder.embed_tokens.weight", tied),
     head_rule("lm_head.weight"),
 };
-constexpr WeightRule kOptLayer[] = {
-    norm_rule("attn.norm", "self_attn_layer_norm.weight", norms_in_front),
-    norm_rule("attn.sum.norm", "self_attn_layer_norm.weight", norms_behind),
-    out_rule("self_attn.out_proj.weight"),
-    norm_rule("mlp.norm", "final_layer_norm.weight", norms_in_front),
-    norm_rule("mlp.sum.norm", "final_layer_norm.weight", norms_behind),
-    up_rule("fc1.weight"),
-    down_rule("fc2.weight"),
-};
 
 }  // namespace
 

@@ -11,7 +11,9 @@
 #include "models/expert_tensors.h"
 #include "models/formats/gguf.h"
 #include "models/formats/meta.h"
+#include "models/formats/openai_whisper.h"
 #include "models/formats/trtllm.h"
+#include "models/pictures.h"
 #include "models/text_part.h"
 
 namespace nereid::models {
@@ -19,37 +21,39 @@ namespace {
 
 // Leftovers of converter versions: derived from config.json or from other tensors.
 bool is_derived(std::string_view name) {
-  return name.ends_with("rotary_inv_freq") || name.ends_with("embed_positions") ||
-         name.ends_with("embed_positions_for_gpt_attention") || name.ends_with("rotary_cos_sin") ||
-         name.ends_with("attention.fused_q_proj");
+  return name == "embedding.vocab_embedding.weight" || name.ends_with("rotary_inv_freq") ||
+         name.ends_with("embed_positions") || name.ends_with("embed_positions_for_gpt_attention") ||
+         name.ends_with("rotary_cos_sin") || name.ends_with("attention.fused_q_proj");
 }
 
-std::set<std::string, std::less<>> tensors_of(const graph::Graph& graph) {
-  std::set<std::string, std::less<>> names;
+using TensorNames = std::set<std::string, std::less<>>;
+
+TensorNames tensors_of(const graph::Graph& graph) {
+  TensorNames names;
   for (const graph::Weight& weight : graph.weights)
     for (const graph::WeightPart& part : weight.parts) names.insert(part.tensor);
   return names;
 }
 
-// Renames a rank's tensors and drops replicas of other ranks' tensors.
+// Renames a rank's tensors; drops replicas of other ranks' tensors and unwanted ones.
 class RankTranslator {
  public:
-  static StatusOr<RankTranslator> create(const Model& model) {
+  static StatusOr<RankTranslator> create(const RankFolder& folder, TensorNames wanted) {
     RankTranslator out;
-    out.wanted_ = tensors_of(model.graph);
-    const int32_t num_files = model.ranks.num_files();
+    out.wanted_ = std::move(wanted);
+    const int32_t num_files = folder.ranks.num_files();
     for (int32_t rank = 0; rank < num_files; ++rank) {
-      ASSIGN_OR_RETURN(auto tensors, rank_tensors(model.graph, model.ranks, rank));
+      ASSIGN_OR_RETURN(auto tensors, rank_tensors(folder.graph, folder.ranks, rank));
       const auto& suffix =
           out.suffixes_.emplace_back(num_files == 1 ? "" : fmt::format("@rank{}", rank));
       for (RankTensor& tensor : tensors) {
         if (tensor.is_stacked) out.stacked_.insert(tensor.name + suffix);
+        if (folder.graph.model.num_cross_layers > 0) out.known_.insert(tensor.name);
         out.shapes_.emplace(tensor.name + suffix, std::move(tensor.shape));
       }
     }
-    // A tied head may be present all the same.
-    out.extra_ = model.traits.tied_embedding ? "lm_head.weight" : "";
-    out.is_quantised_ = !model.quantization.empty();
+    if (folder.is_tied) out.known_.insert("lm_head.weight");
+    out.is_quantised_ = !folder.quantization.empty();
     return out;
   }
   const TensorShapes& shapes() const { return shapes_; }
@@ -65,7 +69,7 @@ class RankTranslator {
       return out;
     }
     const auto it = shapes_.find(name);
-    if (it == shapes_.end() && stored.name == extra_) return out;
+    if (it == shapes_.end() && known_.contains(stored.name)) return out;
     if (it == shapes_.end())
       return invalid_argument("tensor '{}' is not part of a model of this config.json",
                               stored.name.substr(0, 200));
@@ -81,6 +85,7 @@ class RankTranslator {
       out[0].shape.erase(out[0].shape.begin());
       out[0].shape[0] = rows;
     }
+    if (has_numbers && out[0].shape.size() == 4) out[0].shape.pop_back();  // a convolution
     return out;
   }
 
@@ -89,11 +94,11 @@ class RankTranslator {
     return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
   }
 
-  std::set<std::string, std::less<>> wanted_;
+  TensorNames wanted_;
   TensorShapes shapes_;
-  std::set<std::string, std::less<>> stacked_;
+  TensorNames stacked_;
+  TensorNames known_;                  // left out, where a rank does not need them
   std::vector<std::string> suffixes_;  // by rank
-  std::string extra_;
   bool is_quantised_ = false;
 };
 
@@ -131,33 +136,67 @@ Status check_places(const io::Checkpoint& checkpoint) {
   return ok();
 }
 
-StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::path& dir) {
-  if (is_pruned(model.config))
-    return invalid_argument(
-        "{}: is_pruned is true: no weights; trtllm-build builds an engine from it, and "
-        "trtllm-refit adds the weights of the whole checkpoint",
-        (dir / "config.json").string());
+StatusOr<io::Checkpoint> open_ranks(const RankFolder& folder, TensorNames wanted) {
   std::vector<std::filesystem::path> files;
-  for (int32_t rank = 0; rank < model.ranks.num_files(); ++rank) {
-    files.push_back(dir / rank_file_name(rank, model.in_engines));
+  for (int32_t rank = 0; rank < folder.ranks.num_files(); ++rank) {
+    files.push_back(folder.dir / rank_file_name(rank, folder.in_engines));
     std::error_code error;
     if (!std::filesystem::exists(files.back(), error))
-      return not_found(
-          "{}: is missing; config.json says that this is {}{}", files.back().string(),
-          model.in_engines ? "an engine" : "a TensorRT-LLM checkpoint",
-          model.ranks.num_files() == 1 ? "" : fmt::format(" of {} ranks", model.ranks.num_files()));
+      return not_found("{}: is missing; config.json says that this is {}{}", files.back().string(),
+                       folder.in_engines ? "an engine" : "a TensorRT-LLM checkpoint",
+                       folder.ranks.num_files() == 1
+                           ? ""
+                           : fmt::format(" of {} ranks", folder.ranks.num_files()));
   }
-  ASSIGN_OR_RETURN(const RankTranslator translator, RankTranslator::create(model));
+  ASSIGN_OR_RETURN(const RankTranslator translator,
+                   RankTranslator::create(folder, std::move(wanted)));
   ASSIGN_OR_RETURN(
       io::Checkpoint checkpoint,
       io::Checkpoint::open_files(files, [&](size_t rank, const io::StoredTensor& stored) {
         return translator.translate(rank, stored);
       }));
   RETURN_IF_ERROR(check_places(checkpoint));
-  if (!model.quantization.empty())
-    RETURN_IF_ERROR(annotate(join_rank_tensors(model.quantization, translator.shapes(), checkpoint),
-                             dir.string()));
+  if (!folder.quantization.empty())
+    RETURN_IF_ERROR(
+        annotate(join_rank_tensors(folder.quantization, translator.shapes(), checkpoint),
+                 folder.dir.string()));
   return checkpoint;
+}
+
+// The tensors of both folders of an encoder-decoder model, with the folder's name in front.
+StatusOr<io::Checkpoint> open_folders(const Model& model) {
+  const TensorNames all = tensors_of(model.graph);
+  std::optional<io::Checkpoint> out;
+  for (const RankFolder& folder : model.folders) {
+    const std::string front = folder.dir.filename().string() + "/";
+    TensorNames wanted;
+    for (const std::string& name : all)
+      if (name.starts_with(front)) wanted.insert(name.substr(front.size()));
+    if (wanted.empty()) continue;
+    ASSIGN_OR_RETURN(io::Checkpoint one, open_ranks(folder, std::move(wanted)));
+    RETURN_IF_ERROR(one.rename([&](const std::string& name) { return front + name; }));
+    if (!out)
+      out = std::move(one);
+    else
+      RETURN_IF_ERROR(out->add(std::move(one)));
+  }
+  return *std::move(out);
+}
+
+StatusOr<io::Checkpoint> open_trtllm(const Model& model, const std::filesystem::path& dir) {
+  if (is_pruned(model.config))
+    return invalid_argument(
+        "{}: is_pruned is true: no weights; trtllm-build builds an engine from it, and "
+        "trtllm-refit adds the weights of the whole checkpoint",
+        (dir / "config.json").string());
+  if (!model.folders.empty()) return open_folders(model);
+  const RankFolder folder{.dir = dir,
+                          .graph = model.graph,
+                          .ranks = model.ranks,
+                          .quantization = model.quantization,
+                          .in_engines = model.in_engines,
+                          .is_tied = model.traits.tied_embedding};
+  return open_ranks(folder, tensors_of(model.graph));
 }
 
 // Experts and heads are concatenated: by rows for a matrix, by elements for a vector.
@@ -227,16 +266,26 @@ Status add_unit_norms(const graph::Graph& graph, const Traits& traits, io::Check
 }  // namespace
 
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
-  if (model.layout == Layout::kTrtLlm) return open_ranks(model, dir);
+  if (model.layout == Layout::kTrtLlm) return open_trtllm(model, dir);
   if (model.layout == Layout::kGguf) {
     ASSIGN_OR_RETURN(io::Checkpoint checkpoint, open_gguf(model, dir));
     RETURN_IF_ERROR(add_unit_norms(model.graph, model.traits, checkpoint));
     return checkpoint;
   }
   if (model.layout == Layout::kMeta) return open_meta(model, dir);
+  if (model.layout == Layout::kOpenAi) {
+    const auto translate = [](size_t, const io::StoredTensor& stored) {
+      std::vector<io::StoredTensor> out = {stored};
+      out[0].name = name_of_openai_tensor(stored.name);
+      return StatusOr<std::vector<io::StoredTensor>>(std::move(out));
+    };
+    return io::Checkpoint::open_files({openai_whisper_file(dir)}, translate);
+  }
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   RETURN_IF_ERROR(join_quantized(model.quantization, checkpoint));
-  if (model.is_text_part) RETURN_IF_ERROR(checkpoint.rename(name_in_text_part));
+  const bool is_pictures = model.half == Half::kEncoder && model.pictures;
+  if (model.is_text_part)
+    RETURN_IF_ERROR(checkpoint.rename(is_pictures ? name_in_picture_part : name_in_text_part));
   const std::string prefix(model.family->optional_prefix);
   const auto& entries = checkpoint.entries();
   const bool lacks_it = std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {

@@ -36,6 +36,12 @@ std::string gpt_variants();
 // `mapping`, and the partition of the embedding. Errors: file, field, value, allowed values.
 StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where);
 
+// Null for kNone.
+json::value id_or_null(int32_t id);
+
+// `mapping` of a checkpoint for these ranks.
+json::object mapping_of(const Ranks& ranks);
+
 // Settings of `quantization`. InvalidArgument with field, value and what is allowed.
 StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
                                                 const std::string& where);
@@ -76,13 +82,23 @@ Status check_trtllm_config(const json::object& config, const std::string& where,
 StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
                                      const Ranks& ranks);
 
+// Whether a model that was written in this layout is read as the same model; Unimplemented
+// with the first difference of the traits.
+Status check_same_traits(std::string_view architecture, const Traits& own, const Traits& read);
+
 // Rows [row, row + rows), columns [col, col + cols) of a weight [experts * n, k]; vectors: k = 1.
+// Weight kNone: zeros.
 struct RankBlock {
   graph::WeightId weight = graph::kNone;
   int64_t row = 0, rows = 0, col = 0, cols = 0;
   bool transposed = false;  // transposed in the tensor
   int64_t tensor_rows() const { return transposed ? cols : rows; }
 };
+
+// Positions that the convolutions of an audio encoder read.
+inline constexpr int64_t kConvolutionWindow = 3;
+// The position bias of a decoder, which its layers have as well.
+inline constexpr std::string_view kSharedTableName = "rel_attn_table";
 
 // A tensor of a rank: blocks on top of each other, then zero rows up to its shape.
 struct RankTensor {

@@ -193,10 +193,6 @@ void complete_falcon(json::object& config) {
   set_default(config, "multi_query", kv_heads == json::value(1));
 }
 
-json::value id_or_null(int32_t id) {
-  return id == io::kNone ? json::value(nullptr) : json::value(id);
-}
-
 const char* hf_name_of(kernels::Activation activation) {
   switch (activation) {
     case kernels::Activation::kSilu:
@@ -242,20 +238,6 @@ std::vector<std::string_view> position_types(const graph::Graph& graph) {
   if (has_rope) return {"rope_gpt_neox", "yarn", "long_rope", "rope"};
   if (scaled_alibi) return {"alibi_with_scale"};
   return {"alibi", "alibi_with_scale"};
-}
-
-json::object mapping_of(const Ranks& ranks) {
-  return {{"world_size", ranks.num_files()},
-          {"gpus_per_node", 8},
-          {"cp_size", 1},
-          {"tp_size", ranks.tp},
-          {"pp_size", ranks.pp},
-          {"moe_tp_size", ranks.moe_tp},
-          {"moe_ep_size", ranks.moe_ep},
-          {"moe_cluster_size", 1},
-          {"attn_tp_size", ranks.tp},
-          {"attn_cp_size", 1},
-          {"auto_parallel", false}};
 }
 
 // The model's own fields under this layout's names.
@@ -329,25 +311,25 @@ json::object standard_fields(const Model& model) {
   return config;
 }
 
-// Checks that reading back yields the same model; names the first difference.
-Status check_readable(const Model& model, const json::object& written) {
-  json::object object = written;
-  const std::string where = fmt::format("architecture '{}'", model.family->architecture);
-  RETURN_IF_ERROR(complete_trtllm_config(object, where));
-  ASSIGN_OR_RETURN(const Traits traits, read_trtllm_traits(object, where, *model.family));
-  if (traits == model.traits) return ok();
-  const std::string ours = print(model.traits), theirs = print(traits);
-  const auto [a, b] = std::ranges::mismatch(ours, theirs);
-  const auto line = [](const std::string& text, auto at) {
-    const auto position = static_cast<size_t>(at - text.begin());
-    const size_t begin = text.rfind('\n', position > 0 ? position - 1 : 0) + 1;
-    return text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
-  };
-  return unsupported("{}: cannot be written in the TensorRT-LLM layout: {} would become {}", where,
-                     line(ours, a), line(theirs, b));
+}  // namespace
+
+json::value id_or_null(int32_t id) {
+  return id == io::kNone ? json::value(nullptr) : json::value(id);
 }
 
-}  // namespace
+json::object mapping_of(const Ranks& ranks) {
+  return {{"world_size", ranks.num_files()},
+          {"gpus_per_node", 8},
+          {"cp_size", 1},
+          {"tp_size", ranks.tp},
+          {"pp_size", ranks.pp},
+          {"moe_tp_size", ranks.moe_tp},
+          {"moe_ep_size", ranks.moe_ep},
+          {"moe_cluster_size", 1},
+          {"attn_tp_size", ranks.tp},
+          {"attn_cp_size", 1},
+          {"auto_parallel", false}};
+}
 
 std::string_view architecture_of_gpt(std::string_view variant) {
   const auto* row = std::ranges::find(kGptVariants, variant, &GptVariant::first);
@@ -439,6 +421,20 @@ Status check_trtllm_config(const json::object& config, const std::string& where,
   return c.status();
 }
 
+Status check_same_traits(std::string_view architecture, const Traits& own, const Traits& read) {
+  if (read == own) return ok();
+  const std::string ours = print(own), theirs = print(read);
+  const auto [a, b] = std::ranges::mismatch(ours, theirs);
+  const auto line = [](const std::string& text, auto at) {
+    const auto position = static_cast<size_t>(at - text.begin());
+    const size_t begin = text.rfind('\n', position > 0 ? position - 1 : 0) + 1;
+    return text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
+  };
+  return unsupported(
+      "architecture '{}': cannot be written in the TensorRT-LLM layout: {} would become {}",
+      architecture, line(ours, a), line(theirs, b));
+}
+
 StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
                                      const Ranks& ranks) {
   const io::ModelFacts& facts = model.graph.model;
@@ -461,7 +457,11 @@ StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
   config["eos_token_id"] = json::value_from(facts.end_ids);
   for (const auto& [key, value] : own)
     if (!config.contains(key)) config[key] = value;
-  RETURN_IF_ERROR(check_readable(model, config));
+  json::object readable = config;
+  const std::string where = fmt::format("architecture '{}'", model.family->architecture);
+  RETURN_IF_ERROR(complete_trtllm_config(readable, where));
+  ASSIGN_OR_RETURN(const Traits traits, read_trtllm_traits(readable, where, *model.family));
+  RETURN_IF_ERROR(check_same_traits(model.family->architecture, model.traits, traits));
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "models/formats/trtllm.h"
@@ -25,6 +26,7 @@ enum class MatrixSharding : uint8_t {
   kSwappedHalves,  // rows of the lower half, then of the upper half
   kExpertRows,     // experts, and rows of each
   kExpertColumns,  // experts, and columns of each
+  kConvolution,    // whole, as [n, channels, window, 1]
   kRotaryHeads,    // MLA queries by heads, rotary columns last
   kLatentHeads,    // MLA by heads: key up-projections transposed, then value up-projections
 };
@@ -41,6 +43,8 @@ const LayoutRow kFirstRows[] = {
     {"transformer.vocab_embedding", {"embed"}, MatrixSharding::kTable},
     {"transformer.embedding_projection", {"embed.up"}},
     {"transformer.position_embedding", {"positions"}, MatrixSharding::kTable},
+    {"transformer.conv1", {"conv1"}, MatrixSharding::kConvolution},
+    {"transformer.conv2", {"conv2"}, MatrixSharding::kConvolution},
     {"transformer.ln_embed", {"embed.norm"}}};
 const LayoutRow kLastRows[] = {{"transformer.ln_f", {"norm"}},
                                {"transformer.head_projection", {"head.down"}},
@@ -93,6 +97,28 @@ const LayoutRow kExpertRows[] = {
     {"mlp.shared_expert.fc", {"mlp.shared.up", "mlp.shared.gate"}, MatrixSharding::kRows},
     {"mlp.shared_expert.proj", {"mlp.shared.down"}, MatrixSharding::kColumns},
     {"mlp.shared_expert_gate", {"mlp.shared.score"}}};
+// Encoder-decoder models. "attn.table": the position bias of heads and buckets.
+const LayoutRow kEncoderRows[] = {
+    {"attention_layernorm", {"attn.norm"}},
+    {"attention_layernorm", {"attn.sum.norm"}},
+    {"attention.qkv", {"attn.q", "attn.k", "attn.v"}, MatrixSharding::kHeads},
+    {"attention.dense", {"attn.out"}, MatrixSharding::kColumns},
+    {"attention.rel_attn_table", {"attn.table"}, MatrixSharding::kRows, true}};
+const LayoutRow kCrossDecoderRows[] = {
+    {"self_attention_layernorm", {"attn.norm"}},
+    {"self_attention_layernorm", {"attn.sum.norm"}},
+    {"self_attention.qkv", {"attn.q", "attn.k", "attn.v"}, MatrixSharding::kHeads},
+    {"self_attention.dense", {"attn.out"}, MatrixSharding::kColumns},
+    {"self_attention.rel_attn_table", {"attn.table"}, MatrixSharding::kRows, true},
+    {"cross_attention_layernorm", {"cross.norm"}},
+    {"cross_attention_layernorm", {"cross.sum.norm"}},
+    {"cross_attention.qkv", {"cross.q", "cross.k", "cross.v"}, MatrixSharding::kHeads},
+    {"cross_attention.dense", {"cross.out"}, MatrixSharding::kColumns}};
+const LayoutRow kCrossNormRows[] = {{"mlp_layernorm", {"mlp.norm"}},
+                                    {"mlp_layernorm", {"mlp.sum.norm"}}};
+// A decoder's table once more, in every rank.
+const LayoutRow kSharedTable = {
+    kSharedTableName, {"layers.0.attn.table"}, MatrixSharding::kRows, true};
 constexpr std::string_view kKinds[] = {".weight", ".bias"};
 
 int64_t rows_of(const graph::Weight& w) { return w.experts * (w.is_vector ? w.k : w.n); }
@@ -126,8 +152,11 @@ class RankLayout {
       for (const LayoutRow& row : rows_of_layer(first + i))
         add(row, fmt::format("transformer.layers.{}.", i), fmt::format("layers.{}.", first + i));
     if (is_last)
-      for (const LayoutRow& row : kLastRows)
-        if (row.parts[0] != "head" || ranks_.pp > 1 || !is_tied()) add(row, "", "");
+      for (const LayoutRow& row : kLastRows) {
+        const bool has_matrix = row.parts[0] != "head" || ranks_.pp > 1 || !is_tied();
+        add(row, "", "", std::span(kKinds).subspan(has_matrix ? 0 : 1));
+      }
+    if (graph_.model.num_cross_layers > 0 && !graph_.model.is_encoder) add(kSharedTable, "", "");
     RETURN_IF_ERROR(status_);
     return std::move(out_);
   }
@@ -162,6 +191,13 @@ class RankLayout {
     const auto append = [&](std::span<const LayoutRow> more) {
       rows.insert(rows.end(), more.begin(), more.end());
     };
+    if (graph_.model.num_cross_layers > 0) {
+      append(graph_.model.is_encoder ? std::span<const LayoutRow>(kEncoderRows)
+                                     : kCrossDecoderRows);
+      append(kCrossNormRows);
+      append(has("mlp.gate") ? std::span<const LayoutRow>(kGatedMlpRows) : kPlainMlpRows);
+      return rows;
+    }
     if (has("attn.k.turning")) {
       append(kLatentRows);
       rows.push_back(has("attn.q.latent") ? kCompressedQueries : kPlainQueries);
@@ -202,12 +238,17 @@ class RankLayout {
   }
 
   // Adds the row's matrix and bias, if the graph has them.
-  void add(const LayoutRow& row, const std::string& theirs, const std::string& ours) {
-    for (const std::string_view kind : kKinds) {
+  void add(const LayoutRow& row, const std::string& theirs, const std::string& ours,
+           std::span<const std::string_view> kinds = kKinds) {
+    for (const std::string_view kind : kinds) {
       std::vector<graph::WeightId> parts;
       for (const std::string_view part : row.parts)
         parts.push_back(find(fmt::format("{}{}{}", ours, part, kind == ".bias" ? kind : "")));
-      if (std::find(parts.begin(), parts.end(), graph::kNone) != parts.end()) continue;
+      // Keys may have no bias beside queries and values; zeros are written.
+      const bool lacks_any = std::ranges::count(parts, graph::kNone) > 0;
+      const bool has_zeros = row.cut == MatrixSharding::kHeads && parts.size() == 3 &&
+                             parts[0] != graph::kNone && parts[2] != graph::kNone;
+      if (lacks_any && !has_zeros) continue;
       RankTensor tensor{
           fmt::format("{}{}{}", theirs, row.name, row.is_whole_name ? "" : kind), {}, {}};
       tensor.is_f32 = weight(parts[0]).name.find(".mlp.router") != std::string::npos;
@@ -232,6 +273,11 @@ class RankLayout {
         }
         return set_shape(sum, cols, first.is_vector, tensor);
       }
+      case MatrixSharding::kConvolution:
+        tensor.blocks.push_back({parts[0], 0, rows, 0, cols});
+        if (first.is_vector) break;
+        tensor.shape = {rows, cols / kConvolutionWindow, kConvolutionWindow, 1};
+        return;
       case MatrixSharding::kRows: {
         const int64_t n = divide(rows, ranks_.tp, "tp_size", first.name);
         for (const graph::WeightId part : parts)
@@ -382,17 +428,19 @@ void add_places(const std::vector<RankTensor>& tensors, const std::string& suffi
     int64_t at = 0, rows = tensor.shape[0];
     if (tensor.is_stacked) rows *= tensor.shape[1];
     for (const RankBlock& block : tensor.blocks) {
+      const int64_t first = at;
+      at += block.tensor_rows();
+      if (block.weight == graph::kNone) continue;
       graph::WeightPart part{.tensor = tensor.name + suffix, .size = block.rows};
       if (block.transposed) {
         part.transposed = true;
-        part.first_col = at, part.total_cols = rows;
+        part.first_col = first, part.total_cols = rows;
       } else {
-        part.first = at;
+        part.first = first;
         if (rows != block.rows) part.total = rows;
       }
       if (block.cols != cols_of(graph.weights[block.weight])) part.cols = block.cols;
       places[static_cast<size_t>(block.weight)].push_back({block.row, block.col, std::move(part)});
-      at += block.tensor_rows();
     }
   }
 }

@@ -21,7 +21,8 @@ class AdapterModules {
     for (const io::AdapterModule& m : modules) {
       const auto index = static_cast<int32_t>(&m - modules.data());
       by_source_[m.source].push_back(index);
-      if (const auto id = lora_module_of(m.source)) by_id_[*id] = index;
+      // An encoder's layers, which come behind the decoder's, have no numbers of their own.
+      if (const auto id = lora_module_of(m.source)) by_id_.emplace(*id, index);
     }
   }
 

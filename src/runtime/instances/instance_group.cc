@@ -58,6 +58,7 @@ class InstanceGroup final : public Executor {
     facts_ = {.vocab_size = first.vocab_size(),
               .embedding_width = first.embedding_width(),
               .encoder = first.encoder(),
+              .pictures = first.pictures(),
               .num_labels = first.num_labels(),
               .hidden_size = first.hidden_size(),
               .max_sequence_length = first.max_sequence_length(),
@@ -277,6 +278,7 @@ class InstanceGroup final : public Executor {
   int32_t vocab_size() const override { return facts_.vocab_size; }
   int32_t embedding_width() const override { return facts_.embedding_width; }
   EncoderFacts encoder() const override { return facts_.encoder; }
+  PictureFacts pictures() const override { return facts_.pictures; }
   int32_t num_labels() const override { return facts_.num_labels; }
   int32_t hidden_size() const override { return facts_.hidden_size; }
   int32_t max_sequence_length() const override { return facts_.max_sequence_length; }
@@ -304,6 +306,7 @@ class InstanceGroup final : public Executor {
   struct Facts {
     int32_t vocab_size = 0, embedding_width = 0;
     EncoderFacts encoder;
+    PictureFacts pictures;
     int32_t num_labels = 0, hidden_size = 0;
     int32_t max_sequence_length = 0;
     std::vector<TokenId> end_ids;

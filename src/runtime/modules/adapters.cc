@@ -17,8 +17,10 @@ void Adapters::open(const sched::SequenceSpec& spec, const Submit& request) {
   if (request.adapter) places_.open(spec.id, request.adapter);
 }
 
-bool Adapters::planned(const sched::StepPlan&, const sched::Scheduler& scheduler,
+bool Adapters::planned(const sched::StepPlan& plan, const sched::Scheduler& scheduler,
                        exec::StepMessage& step) {
+  for (size_t i = 0; i < plan.encodes.size(); ++i)
+    step.encoder_inputs[i].adapter = places_.slot_of(plan.encodes[i].sequence->id());
   const auto running = scheduler.running();
   if (std::ranges::none_of(running, &sched::Sequence::awaits_adapter)) return false;
   uses_.clear();

@@ -1,14 +1,58 @@
 #include "runtime/modules/encoder_inputs.h"
 
+#include <algorithm>
+
 #include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
+namespace {
+
+using sched::EncoderSpec;
+
+// The tokens of the row that stand for a picture read the rows of its features.
+void add_feature_rows(const sched::ScheduledRow& row, size_t index, int32_t block_tokens,
+                      const RowMessage& to) {
+  const EncoderSpec& input = row.sequence->spec().encoder_inputs[index];
+  const auto blocks = row.sequence->result_blocks(index);
+  const int32_t end = std::min(input.end, row.end());
+  const EncoderRows& rows = runtime::payload_of(row).encoder_inputs[index];
+  const int32_t line = rows.row_tokens;
+  for (int32_t at = std::max(input.begin, row.start); at < end; ++at) {
+    int32_t i = at - input.begin;
+    if (line > 0 && i % (line + 1) == line) continue;
+    if (line > 0) i -= i / (line + 1);
+    if (!rows.result_rows.empty()) i = rows.result_rows[static_cast<size_t>(i)];
+    to.tokens[static_cast<size_t>(at - row.start)] = exec::kTokenFeature;
+    to.step.feature_rows.push_back(blocks[static_cast<size_t>(i / block_tokens)] * block_tokens +
+                                   i % block_tokens);
+  }
+}
+
+// Positions of a prompt with pictures have components; behind it they are cell + offset.
+void add_components(const sched::ScheduledRow& row, const SequencePayload& payload,
+                    const RowMessage& to) {
+  const std::vector<int32_t>& all = payload.components;
+  if (all.empty()) return;
+  to.out.component_offset = payload.component_offset;
+  const int32_t end = std::min(row.end(), row.sequence->num_prompt());
+  to.out.num_components = std::max(end - row.start, 0);
+  if (to.out.num_components == 0) return;
+  constexpr int64_t kCount = kernels::kPositionComponents;
+  to.step.components.insert(to.step.components.end(), all.begin() + row.start * kCount,
+                            all.begin() + end * kCount);
+}
+
+}  // namespace
 
 bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&,
                             exec::StepMessage& step) {
-  for (const sched::Sequence* sequence : plan.encodes) {
-    const EncoderRows& input = payload_of(sequence->spec()).encoder;
-    step.encoder_inputs.push_back({input.length});
+  for (const sched::PlannedEncode& encode : plan.encodes) {
+    const EncoderRows& input = payload_of(encode.sequence->spec()).encoder_inputs[encode.input];
+    step.encoder_inputs.push_back(
+        {input.length, input.num_parts, static_cast<int32_t>(input.windows.size())});
+    step.encoder_windows.insert(step.encoder_windows.end(), input.windows.begin(),
+                                input.windows.end());
+    ++num_computed_;
     if (input.rows.empty())
       step.encoder_tokens.insert(step.encoder_tokens.end(), input.token_ids.begin(),
                                  input.token_ids.end());
@@ -19,16 +63,34 @@ bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&
     const auto* const numbers = reinterpret_cast<const BF16*>(input.rows.data());
     step.encoder_embeddings.insert(step.encoder_embeddings.end(), numbers,
                                    numbers + input.rows.size());
-    const auto blocks = sequence->cross_blocks();
-    step.encoder_blocks.insert(step.encoder_blocks.end(), blocks.begin(), blocks.end());
+    step.encoder_components.insert(step.encoder_components.end(), input.components.begin(),
+                                   input.components.end());
+    step.encoder_blocks.insert(step.encoder_blocks.end(), encode.blocks.begin(),
+                               encode.blocks.end());
   }
   return false;
 }
 
 void EncoderInputs::write(const sched::ScheduledRow& row, const RowMessage& to) {
-  to.out.cross_length = row.sequence->spec().encoder.length;
-  const auto blocks = row.sequence->cross_blocks();
-  to.step.cross_blocks.insert(to.step.cross_blocks.end(), blocks.begin(), blocks.end());
+  add_components(row, payload_of(row), to);
+  const std::vector<EncoderSpec>& inputs = row.sequence->spec().encoder_inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].end == EncoderSpec::kAllTokens) {
+      to.out.cross_length = inputs[i].length;
+      const auto blocks = row.sequence->result_blocks(i);
+      to.step.cross_blocks.insert(to.step.cross_blocks.end(), blocks.begin(), blocks.end());
+    } else if (inputs[i].begin < row.end() && inputs[i].end > row.start) {
+      add_feature_rows(row, i, block_tokens_, to);
+    }
+  }
+}
+
+void EncoderInputs::report(ExecutorStats& stats) const {
+  const sched::EncoderCache& cache = scheduler_->encoder_cache();
+  if (cache.num_blocks() == 0) return;
+  stats.add_figure("encoder_inputs_computed", num_computed_);
+  stats.add_figure("encoder_results_found", cache.num_hits());
+  stats.add_figure("encoder_blocks", cache.num_blocks());
 }
 
 }  // namespace nereid::runtime

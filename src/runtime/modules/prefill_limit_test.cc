@@ -19,7 +19,7 @@ class MeasuredSteps {
   void step(int32_t num_prefill, int32_t num_decodes, Duration taken, bool failed = false,
             bool encodes = false) {
     sched::StepPlan plan;
-    if (encodes) plan.encodes.push_back(nullptr);
+    if (encodes) plan.encodes.push_back({});
     if (num_prefill > 0) plan.rows.push_back({.num_tokens = num_prefill});
     for (int32_t i = 0; i < num_decodes; ++i) plan.rows.push_back({.num_tokens = 1});
     const Time launched = now_;

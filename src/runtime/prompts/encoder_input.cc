@@ -32,7 +32,8 @@ void append(std::string& bytes, const T* data, size_t count) {
 
 }  // namespace
 
-EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::string& cache_salt) {
+EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::string& cache_salt,
+                         uint64_t adapter) {
   EncoderRows out;
   if (feature_width > 0) {
     out.rows = rows_of(input.features, feature_width);
@@ -41,8 +42,10 @@ EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::s
     out.token_ids = std::move(input.token_ids);
     out.length = static_cast<int32_t>(std::ssize(out.token_ids));
   }
+  out.num_results = out.length;
   std::string bytes;
   const uint64_t salt_bytes = cache_salt.size();
+  append(bytes, &adapter, 1);
   append(bytes, &salt_bytes, 1);
   bytes += cache_salt;
   append(bytes, out.token_ids.data(), out.token_ids.size());

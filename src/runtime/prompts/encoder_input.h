@@ -6,17 +6,28 @@
 #include <vector>
 
 #include "nereid/request.h"
+#include "sched/sequence.h"
 
 namespace nereid::runtime {
 
 struct EncoderRows {
-  std::string key;     // digest of the input and the cache salt
-  int32_t length = 0;  // positions; 0: no input
+  std::string key;          // digest of the input, the cache salt and the adapter
+  int32_t length = 0;       // positions
+  int32_t num_parts = 1;    // frames of a picture
+  int32_t num_results = 0;  // rows of the result
+  int32_t row_tokens = 0;   // tokens of a picture's row, behind which a text token stands; 0: none
+  // Tokens that read the result, see sched::EncoderSpec.
+  int32_t begin = 0, end = sched::EncoderSpec::kAllTokens;
   std::vector<TokenId> token_ids;
-  std::vector<uint16_t> rows;  // of features, bits of bf16 numbers: a row for each position
+  std::vector<uint16_t> rows;        // of features, bits of bf16 numbers: a row for each position
+  std::vector<int32_t> components;   // of the positions, kPositionComponents each; or none
+  std::vector<int32_t> windows;      // positions of each window, in order; or none
+  std::vector<int32_t> result_rows;  // by token that reads the result; empty: in order
 };
 
 // Precondition: check_request(). Features: frames become rows of models::kFramesPerRow frames.
-EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::string& cache_salt);
+// `adapter`: key of the adapter; 0: none.
+EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::string& cache_salt,
+                         uint64_t adapter);
 
 }  // namespace nereid::runtime

@@ -64,6 +64,7 @@ int32_t put_in_front(const PromptTable& rows, int32_t vocab_size, Request& reque
   table.values.insert(table.values.begin(), rows.values.begin(), rows.values.end());
   if (!table.extra_ids.empty())
     table.extra_ids.insert(table.extra_ids.begin(), static_cast<size_t>(count), 0);
+  for (Picture& picture : request.pictures) move(picture.first_token);
   if (request.sampling.prompt_ignore_length) move(*request.sampling.prompt_ignore_length);
   if (!request.kv_cache_retention) return count;
   for (auto& range : request.kv_cache_retention->token_ranges) {

@@ -142,6 +142,30 @@ Status check_output(const Request& r) {
   return ok();
 }
 
+Status check_alignment(const Request& r, const RequestBounds& bounds) {
+  const auto& heads = r.output.alignment_heads;
+  const auto& [num_layers, num_heads] = bounds.scored_heads;
+  if (heads.empty()) return ok();
+  if (num_layers == 0)
+    return invalid_argument(
+        "alignment_heads: only for encoder-decoder models on one device; this model gives no "
+        "scores "
+        "of cross attention");
+  RETURN_IF_ERROR(check_size("alignment_heads", heads.size(), kMaxAlignmentHeads));
+  for (size_t i = 0; i < heads.size(); ++i) {
+    RETURN_IF_ERROR(check_range(fmt::format("alignment_heads[{}].layer", i), heads[i].layer, 0,
+                                num_layers - 1));
+    RETURN_IF_ERROR(
+        check_range(fmt::format("alignment_heads[{}].head", i), heads[i].head, 0, num_heads - 1));
+  }
+  const int64_t bytes = num_attention_scores(r, bounds) * static_cast<int64_t>(sizeof(float));
+  if (bytes <= bounds.max_logits_bytes) return ok();
+  return invalid_argument(
+      "alignment_heads: scores of {} heads for {} tokens are {} bytes; at most {} are allowed "
+      "(max_logits_bytes)",
+      heads.size(), r.input_token_ids.size(), bytes, bounds.max_logits_bytes);
+}
+
 Status check_logits(const Request& r, const RequestBounds& bounds) {
   if (const auto num_top = r.output.num_prompt_log_probs) {
     RETURN_IF_ERROR(check_range("num_prompt_log_probs", *num_top, 0, kMaxTopLogProbs));
@@ -194,9 +218,6 @@ Status check_timestamps(const Request& r, const RequestBounds& bounds) {
       check_range("timestamp_rules.no_timestamps", rules.no_timestamps.value_or(0), 0, last));
   RETURN_IF_ERROR(check_range("timestamp_rules.end_of_text", rules.end_of_text, 0, last));
   RETURN_IF_ERROR(check_not_negative("timestamp_rules.max_initial", rules.max_initial));
-  if (r.sampling.beam_width > 1)
-    return invalid_argument("timestamp_rules: not with beam_width {}; only with 1",
-                            r.sampling.beam_width);
   if (r.guided_decoding)
     return invalid_argument("timestamp_rules: not with guided_decoding; only without");
   return ok();
@@ -461,6 +482,7 @@ Status check_pooling(const Request& r, const RequestBounds& bounds) {
   if (o.return_log_probs || o.num_top_log_probs > 0) return refuse("return_log_probs");
   if (o.return_context_logits) return refuse("return_context_logits");
   if (o.num_prompt_log_probs) return refuse("num_prompt_log_probs");
+  if (!o.alignment_heads.empty()) return refuse("alignment_heads");
   if (o.return_generation_logits) return refuse("return_generation_logits");
   if (r.guided_decoding) return refuse("guided_decoding");
   if (r.reasoning) return refuse("reasoning");
@@ -476,6 +498,15 @@ int32_t num_sequences(const Request& request) {
   return s.best_of.value_or(s.num_return_sequences.value_or(1));
 }
 
+int64_t num_attention_scores(const Request& r, const RequestBounds& bounds) {
+  if (r.output.alignment_heads.empty() || !r.encoder_input) return 0;
+  const EncoderInput& input = *r.encoder_input;
+  const int64_t positions = bounds.encoder.feature_width > 0
+                                ? std::ssize(input.features) / bounds.encoder.feature_width / 2
+                                : std::ssize(input.token_ids);
+  return std::ssize(r.output.alignment_heads) * std::ssize(r.input_token_ids) * positions;
+}
+
 int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
   int64_t rows = r.output.return_context_logits ? num_prompt : 0;
@@ -484,6 +515,7 @@ int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
             (sched::length_limit(bounds.limits, num_prompt, r.max_tokens) - num_prompt);
   int64_t bytes =
       rows * logits_row_bytes(bounds) + static_cast<int64_t>(r.draft_logits.size() * sizeof(float));
+  bytes += num_attention_scores(r, bounds) * static_cast<int64_t>(sizeof(float));
   if (const auto num_top = r.output.num_prompt_log_probs)
     bytes += prompt_log_prob_bytes(num_prompt, *num_top);
   return bytes;
@@ -496,6 +528,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
                                              static_cast<int64_t>(r.input_token_ids.size()),
                                              r.max_tokens, r.sampling.beam_width));
   RETURN_IF_ERROR(check_encoder_input(r, bounds));
+  RETURN_IF_ERROR(check_pictures(r, bounds.pictures));
   RETURN_IF_ERROR(check_prompt_table(r, bounds));
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));
@@ -510,6 +543,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
                             bounds.limits.max_queue_size);
   RETURN_IF_ERROR(check_sampling(r.sampling));
   RETURN_IF_ERROR(check_output(r));
+  RETURN_IF_ERROR(check_alignment(r, bounds));
   RETURN_IF_ERROR(check_logits(r, bounds));
   RETURN_IF_ERROR(check_stops(r, bounds));
   RETURN_IF_ERROR(check_timestamps(r, bounds));

@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "base/status.h"
+#include "exec/runner.h"
 #include "nereid/executor.h"
+#include "runtime/prompts/pictures.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {
@@ -23,6 +25,7 @@ inline constexpr size_t kMaxBadWordTokens = 256;
 inline constexpr size_t kMaxLogitBias = 1024;
 inline constexpr size_t kMaxRetentionRanges = 1024;
 inline constexpr size_t kMaxCacheSaltBytes = 256;
+inline constexpr size_t kMaxAlignmentHeads = 512;
 inline constexpr size_t kMaxPromptTableBytes = size_t{256} << 20;
 
 // Capabilities of an executor, from its model and configuration.
@@ -39,15 +42,20 @@ struct RequestBounds {
   std::optional<LookaheadConfig> lookahead;  // default parameters, with lookahead speculation
   bool weighs_drafts = false;                // see exec::Runner::weighs_drafts()
   EncoderFacts encoder;
-  int32_t num_labels = 0;  // > 0: the model scores texts and has no language head
+  PictureRules pictures;
+  exec::ScoredHeads scored_heads;  // output.alignment_heads
+  int32_t num_labels = 0;          // > 0: the model scores texts and has no language head
 };
 
 // InvalidArgument with field, value and allowed values.
 Status check_request(const Request& request, const RequestBounds& bounds);
 
-// Upper bound of the bytes of logits and prompt log-probabilities in all responses of a request,
-// plus the logits that it brings.
+// Upper bound of the bytes of logits, prompt log-probabilities and attention scores in all
+// responses of a request, plus the logits that it brings.
 int64_t logits_bytes(const Request& request, const RequestBounds& bounds);
+
+// Numbers in a request's attention scores; 0: it asks for none. Its encoder input is still there.
+int64_t num_attention_scores(const Request& request, const RequestBounds& bounds);
 
 // InvalidArgument with option, value and allowed values.
 Status check_config(const ExecutorConfig& config);

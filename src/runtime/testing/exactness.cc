@@ -107,6 +107,9 @@ std::string difference(const Outcome& expected, const Outcome& got) {
   if (auto d = difference(expected.prompt_log_probs, got.prompt_log_probs, "prompt_log_probs");
       !d.empty())
     return d;
+  if (auto d = difference(expected.attention_scores, got.attention_scores, "attention_scores");
+      !d.empty())
+    return d;
   if (auto d = difference(expected.prompt_top_log_probs, got.prompt_top_log_probs); !d.empty())
     return fmt::format("prompt: {}", d);
   return difference(expected.embedding, got.embedding, "embedding");
@@ -146,6 +149,10 @@ void Client::take(Pending& pending, Response response) {
       outcome.context_logits = *response.context_logits;
     }
     if (response.prompt_log_probs) take_scores(*response.prompt_log_probs, outcome);
+    if (response.attention_scores) {
+      EXPECT_TRUE(outcome.attention_scores.empty()) << "attention scores twice";
+      outcome.attention_scores = response.attention_scores->scores;
+    }
     append(outcome.embedding, response.embedding);
     if (response.status.ok()) {
       const auto index = static_cast<size_t>(response.sequence_index);

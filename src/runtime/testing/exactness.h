@@ -31,7 +31,7 @@ struct Output {
 struct Outcome {
   absl::Status status;
   std::vector<std::vector<Output>> sequences;  // [sequence_index][beam]
-  std::vector<float> context_logits, embedding, prompt_log_probs;
+  std::vector<float> context_logits, embedding, prompt_log_probs, attention_scores;
   std::vector<std::vector<TokenLogProb>> prompt_top_log_probs;
   int num_responses = 0;
 };

@@ -30,6 +30,13 @@ constexpr uint64_t kBls[] = {
 constexpr uint64_t kBlsLibrary[] = {
 #include "server/scripts/tensorrt_llm_bls_lib.inc"
 };
+constexpr uint64_t kWhisper[] = {
+#include "server/scripts/whisper_bls.inc"
+};
+// fbank.py and tokenizer.py beside the script of whisper_bls.
+constexpr uint64_t kWhisperHelpers[] = {
+#include "server/scripts/whisper_bls_helpers.inc"
+};
 // Pre- and postprocessing of the model set gpt that differ from the above.
 constexpr uint64_t kGpt[] = {
 #include "server/scripts/gpt.inc"
@@ -59,7 +66,11 @@ const std::vector<Kind>& kinds() {
       {"tensorrt_llm_bls",
        std::begin(kBls),
        std::end(kBls),
-       {"class TritonPythonModel", "accumulate_tokens", "preprocessing", "postprocessing"}}};
+       {"class TritonPythonModel", "accumulate_tokens", "preprocessing", "postprocessing"}},
+      {"whisper_bls",
+       std::begin(kWhisper),
+       std::end(kWhisper),
+       {"class TritonPythonModel", "TRANSCRIPTS", "WAV", "n_mels"}}};
   return kinds;
 }
 
@@ -67,7 +78,6 @@ const std::vector<Kind>& kinds() {
 const std::vector<std::pair<const char*, std::vector<std::string_view>>>& missing_models() {
   static const std::vector<std::pair<const char*, std::vector<std::string_view>>> models = {
       {"disaggregated_serving_bls", {"context_only", "generation_only"}},
-      {"whisper_bls", {"TRANSCRIPTS", "WAV"}},
       {"multimodal_encoders", {"multimodal_model_path", "IMAGE"}},
       {"multimodal_encoders", {"visual_model_path", "IMAGE"}},  // before v0.19
       {"gpt", {"tensorrt_llm.runtime", "SamplingConfig", "runtime_top_k"}},
@@ -117,15 +127,17 @@ bool contains(const uint64_t (&table)[kCount], uint64_t value) {
   return std::binary_search(std::begin(table), std::end(table), value);
 }
 
-bool library_is_known(const std::filesystem::path& dir) {
+// Whether all scripts of a folder but model.py are empty or in the table.
+template <size_t kCount>
+bool helpers_are_known(const std::filesystem::path& dir, const uint64_t (&table)[kCount]) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
        it.increment(error)) {
-    if (it->path().extension() != ".py") continue;
+    if (it->path().extension() != ".py" || it->path().filename() == "model.py") continue;
     const auto text = read_file(it->path(), kMaxScriptBytes);
     if (!text.ok()) return false;
     const bool is_empty = text->find_first_not_of(" \t\r\n") == std::string::npos;
-    if (!is_empty && !contains(kBlsLibrary, script_fingerprint(*text))) return false;
+    if (!is_empty && !contains(table, script_fingerprint(*text))) return false;
   }
   return true;
 }
@@ -169,7 +181,11 @@ KnownScript identify_script(const std::filesystem::path& version_dir) {
   const uint64_t fingerprint = script_fingerprint(*text);
   for (const auto& kind : kinds()) {
     const bool is_known = std::binary_search(kind.begin, kind.end, fingerprint);
-    if (is_known && library_is_known(version_dir / "lib")) return {kind.backend, kind.backend, ""};
+    if (!is_known) continue;
+    const bool is_whole = kind.begin == std::begin(kWhisper)
+                              ? helpers_are_known(version_dir, kWhisperHelpers)
+                              : helpers_are_known(version_dir / "lib", kBlsLibrary);
+    if (is_whole) return {kind.backend, kind.backend, ""};
   }
   if (contains(kGpt, fingerprint)) return {"", "", "gpt"};
   for (const auto& kind : kinds()) {

@@ -14,7 +14,7 @@ uint64_t script_fingerprint(std::string_view text);
 
 struct KnownScript {
   // The backend that replaces the script ("preprocessing", "postprocessing", "tensorrt_llm_bls",
-  // "tensorrtllm"); "" for an unknown one.
+  // "tensorrtllm", "whisper_bls"); "" for an unknown one.
   std::string backend;
   // The backend whose script a changed or newer version resembles; "" for none.
   std::string resembles;
@@ -23,7 +23,8 @@ struct KnownScript {
   std::string missing;
 };
 
-// Identifies `<version_dir>/model.py` with lib/*.py beside it. A missing file is unknown.
+// Identifies `<version_dir>/model.py` together with the scripts beside it and in lib. A missing
+// file is an unknown one.
 KnownScript identify_script(const std::filesystem::path& version_dir);
 
 }  // namespace nereid::server

@@ -56,9 +56,11 @@ TEST(KnownScripts, AChangedOneIsToldFromAnUnknownOne) {
   EXPECT_EQ(identify_script(dir).backend, "");
   EXPECT_EQ(identify_script(dir).resembles, "preprocessing");
   EXPECT_EQ(identify_script(dir).missing, "");
+  ASSERT_TRUE(
+      write_file_atomic(dir / "model.py", std::string(kScript) + "# WAV TRANSCRIPTS n_mels").ok());
+  EXPECT_EQ(identify_script(dir).resembles, "whisper_bls");
   const std::pair<const char*, const char*> missing[] = {
       {"disaggregated_serving_bls", "'context_only' 'generation_only'"},
-      {"whisper_bls", "'WAV' 'TRANSCRIPTS'"},
       {"multimodal_encoders", "'multimodal_model_path' 'IMAGE'"},
       {"multimodal_encoders", "'visual_model_path' 'IMAGE'"},
       {"gpt", "tensorrt_llm.runtime SamplingConfig 'runtime_top_k'"},

@@ -31,7 +31,7 @@ size_t Resampler::most_added(size_t count) const {
   return soxr_ == nullptr ? count : scaled + kDelayed;
 }
 
-Status Resampler::run(const float* in, size_t count, std::vector<float>& out) {
+Status Resampler::run(const float* in, size_t count, Samples& out) {
   constexpr size_t kBlock = 8192;
   for (size_t done = 0;;) {
     const size_t before = out.size();
@@ -48,14 +48,12 @@ Status Resampler::run(const float* in, size_t count, std::vector<float>& out) {
   }
 }
 
-Status Resampler::push(std::span<const float> in, std::vector<float>& out) {
+Status Resampler::push(std::span<const float> in, Samples& out) {
   if (soxr_ != nullptr) return run(in.data(), in.size(), out);
   out.insert(out.end(), in.begin(), in.end());
   return ok();
 }
 
-Status Resampler::finish(std::vector<float>& out) {
-  return soxr_ == nullptr ? ok() : run(nullptr, 0, out);
-}
+Status Resampler::finish(Samples& out) { return soxr_ == nullptr ? ok() : run(nullptr, 0, out); }
 
 }  // namespace nereid::speech

@@ -6,11 +6,15 @@
 #include <span>
 #include <vector>
 
+#include "base/page_allocator.h"
 #include "base/status.h"
 
 struct soxr;
 
 namespace nereid::speech {
+
+// Hours of samples leave no memory behind.
+using Samples = std::vector<float, PageAllocator<float>>;
 
 class Resampler {
  public:
@@ -18,9 +22,9 @@ class Resampler {
   static StatusOr<Resampler> create(int rate);
 
   // Appends to `out` what `in` completes; output is delayed by the filter's length.
-  Status push(std::span<const float> in, std::vector<float>& out);
+  Status push(std::span<const float> in, Samples& out);
   // Appends the rest.
-  Status finish(std::vector<float>& out);
+  Status finish(Samples& out);
   // Most samples that a block of `count` adds at once.
   size_t most_added(size_t count) const;
 
@@ -29,7 +33,7 @@ class Resampler {
     void operator()(soxr* resampler) const;
   };
   explicit Resampler(int rate) : rate_(rate) {}
-  Status run(const float* in, size_t count, std::vector<float>& out);
+  Status run(const float* in, size_t count, Samples& out);
 
   int rate_;
   std::unique_ptr<soxr, Delete> soxr_;  // null: nothing to do

@@ -132,7 +132,7 @@ class Decoding {
   // count at once.
   Status make_room(size_t count) {
     constexpr size_t kFirst = size_t{1} << 18;
-    std::vector<float>& samples = sound_.samples;
+    Samples& samples = sound_.samples;
     const size_t needed = samples.size() + count;
     if (needed <= samples.capacity()) return ok();
     const size_t larger = std::max({needed, samples.capacity() * 3 / 2, kFirst});

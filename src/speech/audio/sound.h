@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "speech/audio/resampler.h"
 
 namespace nereid::speech {
 
@@ -27,7 +28,7 @@ struct DecodeOptions {
 };
 
 struct Sound {
-  std::vector<float> samples;  // at kSampleRate, in [-1, 1]; the mean of the file's channels
+  Samples samples;  // at kSampleRate, in [-1, 1]; the mean of the file's channels
   double seconds() const { return static_cast<double>(samples.size()) / kSampleRate; }
 };
 

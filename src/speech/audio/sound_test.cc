@@ -38,7 +38,7 @@ std::string error_of(std::string_view file, const DecodeOptions& options = {}) {
   return std::string(message(sound.status()));
 }
 
-double correlation(const std::vector<float>& a, const std::vector<float>& b, size_t shift) {
+double correlation(std::span<const float> a, std::span<const float> b, size_t shift) {
   double aa = 0, bb = 0, ab = 0;
   for (size_t i = 0; i + shift < std::min(a.size(), b.size()); ++i) {
     aa += a[i] * a[i], bb += b[i + shift] * b[i + shift], ab += a[i] * b[i + shift];
@@ -143,8 +143,8 @@ TEST(SoundTest, SamplesThatAreNotFiniteAreRefused) {
     EXPECT_THAT(error_of(testing_only::wav(samples, {.channels = 2, .is_float = true})),
                 HasSubstr("sample 1000 of channel 1 is not a finite number"));
   }
-  const auto loud =
-      decode_sound(testing_only::wav({1e30f, -1e30f, 0.5f}, {.rate = 8000, .is_float = true}));
+  const auto loud = decode_sound(
+      testing_only::wav(std::vector<float>{1e30f, -1e30f, 0.5f}, {.rate = 8000, .is_float = true}));
   ASSERT_TRUE(loud.ok()) << loud.status();
   for (const float sample : loud->samples) EXPECT_LE(std::abs(sample), 1.0f);
 }

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "speech/audio/sound.h"
 
@@ -21,7 +21,7 @@ struct WavHeader {
 };
 
 // `samples` (interleaved) in [-1, 1], of 16 bits rounded to multiples of 1 / 32768.
-inline std::string wav(const std::vector<float>& samples, const WavHeader& header) {
+inline std::string wav(std::span<const float> samples, const WavHeader& header) {
   std::string body;
   for (const float sample : samples) {
     char bytes[4];

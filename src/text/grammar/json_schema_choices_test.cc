@@ -1,6 +1,8 @@
 // Choices, opposites and conditions of JSON Schema.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "text/grammar/grammar_test_util.h"
 
 namespace nereid::text {
@@ -55,6 +57,13 @@ TEST(JsonSchemaChoices, OneOfAndNot) {
       {R"x({"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]})x",
        {"\"2024-02-29\"", "\"2024-02-29T10:00:00Z\""},
        {"\"abc\""}},
+      // Opposites of several lists: combinations of sizes that exclude each other are left out.
+      {R"x({"type": "array", "not": {"oneOf": [{"enum": [[], [1], [1, 2]]}, {"enum": [[], [1], [1, 2]]}]}})x",
+       {"[2]", "[2,1]", "[1,2,3]"},
+       {"{}"}},
+      {R"x({"type": "array", "contains": {"type": "integer"}, "not": {"items": {"type": "integer"}}})x",
+       {"[1,\"a\"]", "[null,2]"},
+       {"[1]", "[\"a\"]", "[]"}},
       {R"x({"type": "array", "not": {"uniqueItems": true}})x",
        {"[null,null]", "[1,0,0]", "[\"\",{},\"\"]"},
        {"[]", "[null,0]"}},
@@ -187,10 +196,10 @@ TEST(JsonSchemaChoices, Conditions) {
   });
 }
 
-// A list of conditions on the value of one member, as generators of schemas write them: more than
-// as many choices as have few ways.
+// A list of conditions on the value of one member, as generators of schemas write them: its 2^30
+// combinations are not gone through.
 TEST(JsonSchemaChoices, LongListsOfConditions) {
-  constexpr int kCount = 10;
+  constexpr int kCount = 30;
   std::string kinds, conditions;
   for (int i = 0; i < kCount; ++i) {
     const char* comma = i > 0 ? "," : "";
@@ -199,16 +208,37 @@ TEST(JsonSchemaChoices, LongListsOfConditions) {
         R"({}{{"if": {{"properties": {{"kind": {{"const": "k{}"}}}}}}, "then": {{"properties": {{"v": {{"const": {}}}}}, "required": ["v"]}}}})",
         comma, i, i);
   }
+  for (const char* required : {R"("required": ["kind"],)", ""}) {
+    const auto grammar = test_grammar(
+        GrammarKind::kJsonSchema,
+        fmt::format(
+            R"({{"type": "object", "properties": {{"kind": {{"enum": [{}]}}, "v": {{}}}}, {} "allOf": [{}]}})",
+            kinds, required, conditions));
+    for (int i = 0; i < kCount; ++i)
+      for (int j = std::max(0, i - 2); j < std::min(kCount, i + 2); ++j)
+        EXPECT_EQ(matches(grammar, fmt::format(R"({{"kind":"k{}","v":{}}})", i, j)), i == j)
+            << i << " " << j;
+    EXPECT_FALSE(matches(grammar, R"({"kind":"k3"})"));
+    EXPECT_FALSE(matches(grammar, R"({"v":3})")) << "all conditions hold without the member";
+  }
+}
+
+// Conditions on a member that may have other values, or be absent.
+TEST(JsonSchemaChoices, ConditionsOnAMemberWithOtherValues) {
+  std::string conditions;
+  for (int i = 0; i < 30; ++i)
+    conditions += fmt::format(
+        R"({}{{"if": {{"properties": {{"kind": {{"const": {}}}}}, "required": ["kind"]}}, "then": {{"required": ["v{}"]}}}})",
+        i > 0 ? "," : "", i, i);
   const auto grammar = test_grammar(
       GrammarKind::kJsonSchema,
-      fmt::format(
-          R"({{"type": "object", "properties": {{"kind": {{"enum": [{}]}}, "v": {{}}}}, "required": ["kind"], "allOf": [{}]}})",
-          kinds, conditions));
-  for (int i = 0; i < kCount; ++i)
-    for (int j = 0; j < kCount; ++j)
-      EXPECT_EQ(matches(grammar, fmt::format(R"({{"kind":"k{}","v":{}}})", i, j)), i == j)
-          << i << " " << j;
-  EXPECT_FALSE(matches(grammar, R"({"kind":"k3"})"));
+      fmt::format(R"({{"type": "object", "properties": {{"kind": {{}}}}, "allOf": [{}]}})",
+                  conditions));
+  EXPECT_TRUE(matches(grammar, R"({"kind":7,"v7":null})"));
+  EXPECT_TRUE(matches(grammar, R"({"kind":30})"));
+  EXPECT_TRUE(matches(grammar, R"({"x":1})"));
+  EXPECT_FALSE(matches(grammar, R"({"kind":7})"));
+  EXPECT_FALSE(matches(grammar, R"({"kind":7,"v8":null})"));
 }
 
 TEST(JsonSchemaChoices, Refusals) {

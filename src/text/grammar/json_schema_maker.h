@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "text/grammar/expr.h"
@@ -79,6 +80,21 @@ class JsonSchemaMaker {
     const Part* with(std::string_view key) const;
   };
   using Schemas = std::vector<SchemaAt>;
+  // A member that "properties" gives listed values, or all values but listed ones.
+  struct ListedMember {
+    std::string_view name;
+    std::vector<const json::value*> values;  // no arrays and objects
+    bool is_opposite = false;                // all but these
+  };
+  // Members of all parts together: the values that lists leave, by name, and required names.
+  struct ListedMembers {
+    struct Values {
+      std::optional<std::vector<const json::value*>> left;  // absent: no list yet
+      std::vector<const ListedMember*> opposites;           // before there was a list
+    };
+    std::map<std::string_view, Values> values;
+    absl::flat_hash_set<std::string_view> required;
+  };
   struct Choice {
     Part of;
     std::string key;
@@ -92,6 +108,8 @@ class JsonSchemaMaker {
     std::vector<Choice> choices;
     bool has_unevaluated = false;  // a part has an "unevaluated..." keyword
     size_t most_ways = 0;          // see alternatives()
+    ListedMembers listed;          // of the first num_listed parts
+    size_t num_listed = 0;
   };
 
   // The number of a rule with this expression, which may be an earlier one; null: a new rule.
@@ -115,11 +133,22 @@ class JsonSchemaMaker {
     return alternatives(schemas, most_ways_);
   }
   Status expand(Open open, std::vector<Parts>& out);
+  static void add_alternative(Open& open, const Choice& choice, uint32_t way);
+  // Adds what the parts and choices with a single alternative left say. `best`: the choice with the
+  // fewest alternatives. False: no value is left.
+  StatusOr<bool> settle(Open& open, size_t& best);
   // Moves `todo` into the parts; `types` becomes 0 where no value is possible.
   Status flatten(Open& open);
   Status add_part(Open& open, const Part& part);
   StatusOr<const std::vector<Schemas>*> options(const Choice& choice, bool together);
   StatusOr<std::vector<Schemas>> find_options(const Choice& choice, bool together);
+  // The schema's members with listed values; computed once.
+  const std::vector<ListedMember>& listed_members(const SchemaAt& at);
+  std::vector<const json::value*> keep_values(std::vector<const json::value*> values,
+                                              const ListedMember& member) const;
+  Status add_listed(const Part& part, ListedMembers& members);
+  // Whether objects of the parts obviously lack a member that the alternative and they require.
+  StatusOr<bool> conflicts(const Open& open, const Schemas& alternative);
   // False: a single alternative holds already, and nothing is added.
   StatusOr<bool> find_left(const Open& open, Choice& choice);
   bool asserts(const SchemaAt& at);  // has keywords of its own that combine no schemas
@@ -277,6 +306,7 @@ class JsonSchemaMaker {
   std::deque<json::value> kept_;
   std::map<std::pair<const json::value*, std::string>, SchemaAt> made_;
   absl::flat_hash_map<const json::value*, bool> asserts_;
+  std::map<const json::value*, std::vector<ListedMember>> listed_members_;
   const size_t most_ways_;
   size_t cut_at_ = 0;    // bound at which alternatives() has left some out; 0: none left out
   bool is_cut_ = false;  // some rule has no value since alternatives beyond most_ways are left out

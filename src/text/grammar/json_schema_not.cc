@@ -66,6 +66,50 @@ json::array common(const json::array& a, const json::array& b) {
   return result;
 }
 
+// Limits of the size of a string, array or object.
+struct SizeKeys {
+  unsigned type;
+  std::string_view least, most;
+};
+constexpr SizeKeys kSizes[] = {{kStringType, "minLength", "maxLength"},
+                               {kArrayType, "minItems", "maxItems"},
+                               {kObjectType, "minProperties", "maxProperties"}};
+
+// The least size of values of this type: 1 where kExceptKey lists the empty one.
+int32_t least_size(const SchemaAt& at, const SizeKeys& keys) {
+  const int32_t least = schema_count(at, keys.least, 0).value_or(0);
+  const json::value* except = at.find(kExceptKey);
+  if (least > 0 || !except || !except->is_array()) return least;
+  const auto is_empty = [&](const json::value& value) {
+    return type_of(value) == keys.type && (value.is_string()   ? value.get_string().empty()
+                                           : value.is_array()  ? value.get_array().empty()
+                                           : value.is_object() ? value.get_object().empty()
+                                                               : false);
+  };
+  return std::ranges::any_of(except->get_array(), is_empty) ? 1 : 0;
+}
+
+// Whether no value of this one type has a size that both schemas allow.
+bool sizes_exclusive(const SchemaAt& a, const SchemaAt& b, unsigned type) {
+  const auto* const keys = std::ranges::find(kSizes, type, &SizeKeys::type);
+  if (keys == std::end(kSizes)) return false;
+  const auto is_above = [&](const SchemaAt& one, const SchemaAt& other) {
+    const int32_t most = schema_count(other, keys->most, kUnbounded).value_or(kUnbounded);
+    return most != kUnbounded && least_size(one, *keys) > most;
+  };
+  return is_above(a, b) || is_above(b, a);
+}
+
+// Whether `key` limits a size, and `at` limits it as much at least.
+bool limits_size(const SchemaAt& at, std::string_view key, const json::value& limit) {
+  const json::value* own = at.find(key);
+  if (!own || !own->is_int64() || !limit.is_int64()) return false;
+  return std::ranges::any_of(kSizes, [&](const SizeKeys& keys) {
+    return (key == keys.least && own->get_int64() >= limit.get_int64()) ||
+           (key == keys.most && own->get_int64() <= limit.get_int64());
+  });
+}
+
 // Whether a member of this name is forbidden.
 bool forbids_member(const SchemaAt& at, std::string_view name) {
   const json::value *properties = at.find("properties"), *other = at.find("additionalProperties");
@@ -419,7 +463,8 @@ bool JsonSchemaMaker::find_exclusive(const SchemaAt& from_a, const SchemaAt& fro
   const auto types_of_a = types_of(a), types_of_b = types_of(b);
   if (!types_of_a.ok() || !types_of_b.ok()) return false;
   const unsigned shared = *types_of_a & *types_of_b;
-  return shared == 0 || (shared == kObjectType && objects_exclusive(a, b, depth));
+  return shared == 0 || sizes_exclusive(a, b, shared) ||
+         (shared == kObjectType && objects_exclusive(a, b, depth));
 }
 
 bool JsonSchemaMaker::implies(const SchemaAt& from_a, const SchemaAt& from_b) {
@@ -463,7 +508,8 @@ bool JsonSchemaMaker::implied(const Parts& parts, const SchemaAt& way) {
               return forbids_member(part.at, name);
             }))
           return false;
-    } else {
+    } else if (std::ranges::none_of(
+                   parts.all, [&](const Part& part) { return limits_size(part.at, key, value); })) {
       return false;
     }
   }

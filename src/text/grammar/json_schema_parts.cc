@@ -292,6 +292,14 @@ StatusOr<bool> JsonSchemaMaker::find_left(const Open& open, Choice& choice) {
                          [&](const Part& part) { return exclusive(at, part.at); });
     });
   });
+  if (num_new > 0) {
+    std::vector<uint32_t> left;
+    for (const uint32_t i : choice.left) {
+      ASSIGN_OR_RETURN(const bool is_none, conflicts(open, (*all)[i]));
+      if (!is_none) left.push_back(i);
+    }
+    choice.left = std::move(left);
+  }
   choice.num_seen = parts.size();
   return true;
 }
@@ -302,26 +310,45 @@ bool JsonSchemaMaker::asserts(const SchemaAt& at) {
   return found->second;
 }
 
-Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
-  constexpr size_t kManyChoices = 8, kFewWays = 8;
-  RETURN_IF_ERROR(flatten(open));
-  if (open.parts.types == 0) return ok();
-  if (open.most_ways == 0)
-    open.most_ways = open.choices.size() > kManyChoices ? kFewWays : most_ways_;
-  // The choice with the fewest alternatives is expanded first; a decided one is dropped.
-  constexpr size_t kMostLooked = 16;
-  size_t best = 0;
-  for (size_t i = 0; i < std::min(open.choices.size(), kMostLooked);) {
-    Choice& choice = open.choices[i];
-    ASSIGN_OR_RETURN(const bool open_yet, find_left(open, choice));
-    if (!open_yet) {
-      open.choices.erase(open.choices.begin() + static_cast<ptrdiff_t>(i));
-      continue;
+void JsonSchemaMaker::add_alternative(Open& open, const Choice& choice, uint32_t way) {
+  for (const SchemaAt& at : (*choice.all)[way])
+    open.todo.push_back({at, std::make_shared<const Scope>(Scope{at.value, choice.of.scope})});
+}
+
+StatusOr<bool> JsonSchemaMaker::settle(Open& open, size_t& best) {
+  constexpr size_t kManyChoices = 8, kFewWays = 8, kMostLooked = 16;
+  for (bool is_forced = true; is_forced;) {
+    RETURN_IF_ERROR(flatten(open));
+    if (open.parts.types == 0) return false;
+    for (; open.num_listed < open.parts.all.size(); ++open.num_listed)
+      RETURN_IF_ERROR(add_listed(open.parts.all[open.num_listed], open.listed));
+    ASSIGN_OR_RETURN(const bool is_none, conflicts(open, {}));
+    if (is_none) return false;
+    if (open.most_ways == 0)
+      open.most_ways = open.choices.size() > kManyChoices ? kFewWays : most_ways_;
+    is_forced = false;
+    best = 0;
+    for (size_t i = 0; !is_forced && i < std::min(open.choices.size(), kMostLooked);) {
+      Choice& choice = open.choices[i];
+      ASSIGN_OR_RETURN(const bool open_yet, find_left(open, choice));
+      if (open_yet && choice.left.empty()) return false;
+      is_forced = open_yet && choice.left.size() == 1;
+      if (is_forced) add_alternative(open, choice, choice.left[0]);
+      if (is_forced || !open_yet) {
+        open.choices.erase(open.choices.begin() + static_cast<ptrdiff_t>(i));
+        continue;
+      }
+      if (choice.left.size() < open.choices[best].left.size()) best = i;
+      ++i;
     }
-    if (choice.left.empty()) return ok();
-    if (choice.left.size() < open.choices[best].left.size()) best = i;
-    ++i;
   }
+  return true;
+}
+
+Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
+  size_t best = 0;
+  ASSIGN_OR_RETURN(const bool has_values, settle(open, best));
+  if (!has_values) return ok();
   if (open.choices.empty()) {
     Parts& parts = open.parts;
     // Parts without assertions are dropped, except one for error messages.
@@ -343,8 +370,7 @@ Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
     }
     RETURN_IF_ERROR(spend(choice.of.at, kPartSteps * static_cast<int64_t>(open.parts.all.size())));
     Open next = open;
-    for (const SchemaAt& at : (*choice.all)[way])
-      next.todo.push_back({at, std::make_shared<const Scope>(Scope{at.value, choice.of.scope})});
+    add_alternative(next, choice, way);
     RETURN_IF_ERROR(expand(std::move(next), out));
   }
   return ok();

@@ -182,6 +182,25 @@ void read_include(FormFields& fields, AudioRequest& out) {
     fields.fail("include", "logprobs need response_format json");
 }
 
+// Two names of the number of beams: of openai/whisper, and of transformers.
+void read_beams(FormFields& fields, AudioRequest& out) {
+  constexpr int kMost = 16;
+  for (const char* name : {"beam_size", "num_beams"}) {
+    const auto number = fields.number(name, 1, kMost);
+    if (!number) continue;
+    if (*number != std::floor(*number))
+      fields.fail(name, fmt::format("{} is not a whole number", *number), kInvalidValue);
+    else if (out.num_beams > 1 && *number != out.num_beams)
+      fields.fail(name, fmt::format("{} is not the beam_size {}", *number, out.num_beams),
+                  kInvalidValue);
+    out.num_beams = static_cast<int>(*number);
+  }
+  if (out.num_beams > 1 && out.temperature > 0)
+    fields.fail("beam_size",
+                fmt::format("{} beams need temperature 0, not {}", out.num_beams, out.temperature),
+                kInvalidValue);
+}
+
 // "auto", or {"type": "server_vad", ...}, whose numbers have no effect.
 void read_chunking(FormFields& fields, AudioRequest& out) {
   constexpr char kName[] = "chunking_strategy";
@@ -215,6 +234,7 @@ Parsed<AudioRequest> parse_audio_request(AudioTask task, std::string_view conten
   out.prompt = text::repair_utf8(fields.text("prompt").value_or(""));
   out.temperature = fields.number("temperature", 0, 1).value_or(0);
   out.common.stream = fields.flag("stream").value_or(false);
+  read_beams(fields, out);
   read_language(fields, out);
   read_format(fields, out);
   read_granularities(fields, out);

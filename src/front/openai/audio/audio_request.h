@@ -21,6 +21,7 @@ struct AudioRequest {
   std::string prompt;     // text that stands before the recording's; may be empty
   AudioFormat format = AudioFormat::kJson;
   double temperature = 0;  // 0: warmer ones are tried where the result is poor
+  int num_beams = 1;       // of a search at temperature 0
   bool wants_words = false, wants_segments = true;  // of kVerboseJson
   bool wants_log_probs = false;
   bool in_parts = false;  // cut at pauses, the parts transcribed independently

@@ -47,6 +47,7 @@ TEST(AudioRequestTest, Defaults) {
   EXPECT_EQ(request.common.model, "");
   EXPECT_EQ(request.format, AudioFormat::kJson);
   EXPECT_EQ(request.temperature, 0);
+  EXPECT_EQ(request.num_beams, 1);
   EXPECT_EQ(request.language, "");
   EXPECT_TRUE(request.wants_segments);
   EXPECT_FALSE(request.wants_words || request.in_parts || request.common.stream);
@@ -62,6 +63,7 @@ TEST(AudioRequestTest, EveryField) {
                                     {"timestamp_granularities[]", "segment"},
                                     {"chunking_strategy", "auto"},
                                     {"mode", "x"},
+                                    {"beam_size", "1"},
                                     {"stream", ""}});
   const AudioRequest request = read(body);
   EXPECT_EQ(request.common.model, "whisper");
@@ -96,6 +98,10 @@ TEST(AudioRequestTest, FaultsAreNamed) {
   EXPECT_THAT(fault("response_format", "xml"), HasSubstr("none of json, text, srt"));
   for (const char* value : {"1.5", "-1", "nan", "inf", "1e999", "0,5", "x", " 1"})
     EXPECT_THAT(fault("temperature", value), HasSubstr("is not in [0, 1]")) << value;
+  for (const char* value : {"0", "17", "1.5", "two"})
+    EXPECT_FALSE(fault("beam_size", value).empty());
+  EXPECT_THAT(error_of(form_of({{"beam_size", "2"}, {"num_beams", "3"}})).message,
+              HasSubstr("'num_beams': 3 is not the beam_size 2"));
   EXPECT_THAT(fault("stream", "perhaps"), HasSubstr("is not true or false"));
   EXPECT_THAT(fault("timestamp_granularities", "letter"), HasSubstr("neither word nor segment"));
   EXPECT_THAT(fault("timestamp_granularities", "word"), HasSubstr("verbose_json"));

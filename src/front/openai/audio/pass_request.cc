@@ -109,6 +109,19 @@ Status add_attention(const InferenceReply& reply, const speech::Pass& pass,
   return ok();
 }
 
+// A search gives no log-probability of the end of text; the sum has it.
+Status add_end(const InferenceReply& reply, speech::PassResult& result) {
+  const Tensor* const sums = reply.output("cum_log_probs");
+  if (sums == nullptr) return ok();
+  ASSIGN_OR_RETURN(const std::vector<float> sum, elements<float>(*sums));
+  if (sum.size() != 1) return internal_error("a search gave {} sums, expected 1", sum.size());
+  result.log_probs.resize(result.tokens.size());
+  double rest = sum[0];
+  for (const float x : result.log_probs) rest -= static_cast<double>(x);
+  result.log_probs.push_back(static_cast<float>(std::min(rest, 0.0)));
+  return ok();
+}
+
 }  // namespace
 
 StatusOr<InferenceSpec> pass_request(const ServedSpeech& speech, const ModelInfo& engine,
@@ -131,6 +144,12 @@ StatusOr<InferenceSpec> pass_request(const ServedSpeech& speech, const ModelInfo
     inputs.list(kAlignmentInput, speech.alignment_heads);
   } else {
     inputs.scalar("return_log_probs", uint8_t{1});
+  }
+  if (pass.num_beams > 1) {
+    inputs.scalar("beam_width", static_cast<int32_t>(pass.num_beams));
+    inputs.scalar("num_return_sequences", int32_t{1});
+    inputs.scalar("len_penalty", 1.0f);  // hypotheses are ranked by their mean
+    inputs.scalar("early_stopping", uint8_t{1});
   }
   if (pass.temperature > 0) {
     inputs.scalar("temperature", static_cast<float>(pass.temperature));
@@ -166,7 +185,7 @@ Status add_reply(const InferenceReply& reply, const speech::Pass& pass,
   if (const Tensor* const log_probs = reply.output("output_log_probs")) {
     ASSIGN_OR_RETURN(result.log_probs, elements<float>(*log_probs));
   }
-  return ok();
+  return pass.num_beams > 1 ? add_end(reply, result) : ok();
 }
 
 }  // namespace nereid::front

@@ -1,5 +1,6 @@
 #include "front/openai/audio/served_speech.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string>
@@ -31,17 +32,32 @@ int64_t number_of(const json::value& config, std::string_view key) {
   return is_whole && value > 0 && value <= kMost ? value : 0;
 }
 
+constexpr size_t kMostHeads = 512;  // of a request
+
 // Pairs of layer and head.
 std::vector<int32_t> heads_of(const json::value& config) {
-  constexpr size_t kMost = 64;
   std::vector<int32_t> out;
   for (const json::value& pair : array_member(config, "alignment_heads")) {
     const json::array* const two = pair.if_array();
     if (!two || two->size() != 2 || !(*two)[0].is_int64() || !(*two)[1].is_int64() ||
-        out.size() == 2 * kMost)
+        out.size() == 2 * kMostHeads)
       return {};
     for (const json::value& number : *two) out.push_back(static_cast<int32_t>(number.get_int64()));
   }
+  return out;
+}
+
+// All heads of the upper half of the decoder's layers, as timing.py of openai/whisper has it for
+// models without a list.
+std::vector<int32_t> upper_heads(const json::value& config) {
+  const int64_t layers = integer_member(config, "decoder_layers");
+  const int64_t heads = integer_member(config, "decoder_attention_heads");
+  constexpr int64_t kMost = kMostHeads;
+  if (layers < 1 || layers > kMost || heads < 1 || (layers - layers / 2) * heads > kMost) return {};
+  std::vector<int32_t> out;
+  for (int64_t layer = layers / 2; layer < layers; ++layer)
+    for (int64_t head = 0; head < heads; ++head)
+      out.insert(out.end(), {static_cast<int32_t>(layer), static_cast<int32_t>(head)});
   return out;
 }
 
@@ -50,6 +66,7 @@ void read_generation_config(const std::filesystem::path& dir, ServedSpeech& spee
   for (const char* name : {"config.json", "generation_config.json"}) {
     const auto config = read_json_file(dir / name);
     if (!config.ok() || !config->is_object()) continue;
+    if (speech.alignment_heads.empty()) speech.alignment_heads = upper_heads(*config);
     if (member(*config, "suppress_tokens"))
       speech.model.suppressed = ids_of(*config, "suppress_tokens");
     if (member(*config, "begin_suppress_tokens"))
@@ -57,7 +74,7 @@ void read_generation_config(const std::filesystem::path& dir, ServedSpeech& spee
     const int64_t most = integer_member(*config, "max_initial_timestamp_index");
     if (most > 0 && most <= std::numeric_limits<int32_t>::max())
       speech.model.most_first_timestamp = static_cast<int32_t>(most);
-    if (member(*config, "alignment_heads")) speech.alignment_heads = heads_of(*config);
+    if (const auto heads = heads_of(*config); !heads.empty()) speech.alignment_heads = heads;
   }
 }
 
@@ -81,6 +98,8 @@ StatusOr<std::shared_ptr<const ServedSpeech>> load_speech(
   const int64_t positions = number_of(engine_config, "encoder_positions");
   if (positions > 0) out->model.window_frames = 2 * positions;
   out->feature_type = features->type;
+  out->max_beams =
+      static_cast<int>(std::max<int64_t>(number_of(engine_config, "max_beam_width"), 1));
   out->model.max_tokens = max_tokens;
   out->model.has_rules = engine.input(kRulesInput) != nullptr;
   auto vocabulary =

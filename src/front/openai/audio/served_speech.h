@@ -17,6 +17,7 @@ namespace nereid::front {
 struct ServedSpeech {
   speech::SpeechModel model;
   int num_mels = 0;
+  int max_beams = 1;                               // of a request
   DataType feature_type = TRITONSERVER_TYPE_FP32;  // of encoder_input_features: FP32, FP16 or BF16
   std::vector<int32_t> alignment_heads;  // layer, head, layer, head, ...; empty: none known
 
@@ -26,7 +27,8 @@ struct ServedSpeech {
 
 // `engine_config` is the engine's configuration, `dir` the folder with the tokenizer, whose
 // generation_config.json may have suppress_tokens, begin_suppress_tokens,
-// max_initial_timestamp_index and alignment_heads. Unimplemented: the model does not take sound (it
+// max_initial_timestamp_index and alignment_heads (without: the heads of the upper half of
+// config.json's decoder_layers). Unimplemented: the model does not take sound (it
 // has no parameter num_mel_bins above 0). InvalidArgument: the tokenizer lacks a token.
 StatusOr<std::shared_ptr<const ServedSpeech>> load_speech(
     const json::value& engine_config, const ModelInfo& engine, const std::filesystem::path& dir,

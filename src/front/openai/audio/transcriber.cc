@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "front/openai/audio/pass_request.h"
+#include "front/openai/requests/fields.h"
 #include "front/trace/exchange_trace.h"
 #include "speech/pauses.h"
 
@@ -42,10 +43,17 @@ std::variant<std::shared_ptr<Transcriber>, ApiError> Transcriber::create(OpenAiC
     return ApiError{
         400,
         fmt::format("'timestamp_granularities': model '{}' gives no times of words: its "
-                    "engine has no input '{}', or its generation_config.json no "
-                    "alignment_heads",
+                    "engine has no input '{}', or neither generation_config.json nor config.json "
+                    "tells its alignment_heads",
                     model->id, kAlignmentInput),
         "timestamp_granularities", "unsupported_parameter"};
+  if (request.num_beams > speech.max_beams)
+    return ApiError{
+        400,
+        fmt::format("'beam_size': {} is not in [1, {}], the largest beam width that the "
+                    "engine of model '{}' was started with (--max-beam-width)",
+                    request.num_beams, speech.max_beams, model->id),
+        "beam_size", kInvalidValue};
   std::shared_ptr<Transcriber> out(new Transcriber(std::move(context), std::move(exchange),
                                                    std::move(model), std::move(request),
                                                    std::move(recording)));
@@ -69,6 +77,14 @@ std::variant<std::shared_ptr<Transcriber>, ApiError> Transcriber::create(OpenAiC
   return out;
 }
 
+// Pages of hours of samples take long to free.
+Transcriber::~Transcriber() {
+  constexpr size_t kQuickSamples = size_t{1} << 20;
+  if (recording_.sound.samples.size() <= kQuickSamples) return;
+  context_->workers.push(
+      [samples = std::make_shared<speech::Samples>(std::move(recording_.sound.samples))] {});
+}
+
 std::variant<Transcriber::Parts, ApiError> Transcriber::make_parts(
     const std::string& language) const {
   Parts parts;
@@ -83,6 +99,7 @@ std::variant<Transcriber::Parts, ApiError> Transcriber::make_parts(
         .temperatures = temperatures_from(request_.temperature),
         .wants_no_speech = request_.format == AudioFormat::kVerboseJson,
         .wants_words = request_.wants_words,
+        .num_beams = request_.num_beams,
         .begin = begin,
         .end = end};
     auto made = speech::Transcription::create(speech().model, std::move(options));

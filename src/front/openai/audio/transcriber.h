@@ -33,6 +33,8 @@ class Transcriber : public std::enable_shared_from_this<Transcriber> {
                                                                      AudioRequest request,
                                                                      Recording recording);
 
+  ~Transcriber();
+
   const LanguageModel& model() const { return *model_; }
   // Encoder positions of the recording, as the prompt's tokens.
   int64_t num_positions() const { return features_->num_frames() / 2; }
@@ -76,7 +78,7 @@ class Transcriber : public std::enable_shared_from_this<Transcriber> {
   const ExchangePtr exchange_;
   const LanguageModelPtr model_;
   const AudioRequest request_;
-  const Recording recording_;
+  Recording recording_;
   std::optional<speech::Features> features_;  // of recording_
   std::string language_;                      // once it is known
   std::vector<int32_t> prompt_;               // tokens of request_.prompt

@@ -12,6 +12,7 @@
 #include "base/find_text.h"
 #include "base/json_members.h"
 #include "base/random_hex.h"
+#include "front/openai/pictures/picture_prompt.h"
 
 namespace nereid::front {
 namespace {
@@ -104,6 +105,21 @@ text::jinja::Limits limits_of(const PromptWork& work) {
   return limits;
 }
 
+// A prompt that shows the context's pictures. Templates that write no marks get these in texts.
+std::variant<std::string, ApiError> prompt_with_pictures(
+    const json::object& context, const vision::PictureMarks& marks,
+    const std::function<std::variant<std::string, ApiError>(const json::object&)>& prompt_of) {
+  if (auto error = check_no_marks(context, marks)) return *std::move(error);
+  auto prompt = prompt_of(context);
+  const auto* text = std::get_if<std::string>(&prompt);
+  const bool has_pictures = !pictures_in(context).empty();
+  if (has_pictures && (!text || find_text(*text, marks.marker) == std::string::npos))
+    prompt = prompt_of(with_marks_in_texts(context, marks));
+  text = std::get_if<std::string>(&prompt);
+  if (!has_pictures || !text) return prompt;
+  return vision::with_shown_marks(*text, marks);
+}
+
 }  // namespace
 
 std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
@@ -132,7 +148,11 @@ std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
     return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
   };
   if (auto error = check_roles(context, render)) return *std::move(error);
-  return continues_last ? unfinished_prompt(context, render) : render(context);
+  const auto prompt_of = [&](const json::object& all) {
+    return continues_last ? unfinished_prompt(all, render) : render(all);
+  };
+  if (!model.pictures.ok()) return prompt_of(context);
+  return prompt_with_pictures(context, (*model.pictures)->marks, prompt_of);
 }
 
 std::vector<size_t> later_starts(const json::array& messages) {

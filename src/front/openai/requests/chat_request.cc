@@ -1,8 +1,11 @@
 // /v1/chat/completions bodies; see requests.h.
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "base/blanks.h"
 #include "base/json_exact.h"
+#include "base/json_members.h"
 #include "front/http/json_text.h"
 #include "front/openai/requests/request_fields.h"
 #include "front/openai/requests/tool_choice.h"
@@ -14,45 +17,78 @@ constexpr size_t kMaxTemplateBytes = 256 << 10;
 constexpr size_t kMaxPromptIds = 1 << 20;
 constexpr size_t kMaxRoleBytes = 64;
 
-// Text of a message: a string, or the parts' texts (of refusals too) joined by
-// newlines. Absent for null.
-std::optional<std::string> read_content(Fields& fields, const json::value& content,
-                                        std::string_view where) {
-  if (content.is_null()) return std::nullopt;
-  if (content.is_string()) return std::string(std::string_view(content.get_string()));
+// A picture part for templates; its source is appended.
+json::value read_picture(Fields& fields, const json::value& given, const std::string& where,
+                         std::vector<PictureSource>& pictures) {
+  const json::object* const object = given.if_object();
+  const json::value* const url = object ? object->if_contains("url") : &given;
+  const json::value* const detail = object ? object->if_contains("detail") : nullptr;
+  constexpr std::string_view kDetails[] = {"auto", "low", "high"};
+  if (!url || !url->is_string()) {
+    fields.fail(where, "an image_url part needs an object \"image_url\" with a string \"url\"",
+                "invalid_type");
+  } else if (detail && !detail->is_null() &&
+             (!detail->is_string() ||
+              std::ranges::find(kDetails, std::string_view(detail->get_string())) ==
+                  std::end(kDetails))) {
+    fields.fail(where, "\"detail\" is none of auto, low, high", kInvalidValue);
+  } else if (pictures.size() == kMaxPictures) {
+    fields.fail(where, fmt::format("a request has at most {} pictures", kMaxPictures));
+  } else {
+    const json::string& text = url->get_string();
+    pictures.push_back({where, json::string(text, text.storage())});
+  }
+  return json::object{{"type", "image"}, {"picture", std::ssize(pictures) - 1}};
+}
+
+// The text of a part of type text or refusal.
+std::optional<std::string> read_text_part(Fields& fields, const json::value& item,
+                                          const std::string& where) {
+  const json::value* const type = member(item, "type");
+  const bool is_refusal = type && *type == "refusal";
+  if (!type || (*type != "text" && !is_refusal)) {
+    fields.fail(where,
+                fmt::format("only parts of type \"text\" and \"image_url\" are supported, got {}",
+                            type ? json_text(*type).substr(0, 60) : "none"),
+                "unsupported_parameter");
+    return std::nullopt;
+  }
+  const char* const key = is_refusal ? "refusal" : "text";
+  const json::value* const text = member(item, key);
+  if (text && text->is_string()) return std::string(std::string_view(text->get_string()));
+  fields.fail(where, fmt::format("a {0} part needs a string member \"{0}\"", key), "invalid_type");
+  return std::nullopt;
+}
+
+// Content of a message: a string, or the parts' texts (of refusals too) joined by newlines; a list
+// of parts for templates where there are pictures; null for null.
+json::value read_content(Fields& fields, const json::value& content, const std::string& where,
+                         std::vector<PictureSource>& pictures) {
+  if (content.is_null() || content.is_string()) return content;
   if (!content.is_array()) {
     fields.fail(
         where,
         fmt::format("expected a string or an array of parts, got {}", json_kind_name(content)),
         "invalid_type");
-    return std::nullopt;
+    return nullptr;
   }
-  std::string out;
-  bool first = true;
+  const size_t num_before = pictures.size();
+  json::array parts;
+  std::string joined;
   for (const json::value& item : content.get_array()) {
-    const json::object* part = item.if_object();
-    const json::value* type = part ? part->if_contains("type") : nullptr;
-    const bool is_refusal = type && *type == "refusal";
-    const json::value* text = part ? part->if_contains(is_refusal ? "refusal" : "text") : nullptr;
-    if (!type || (*type != "text" && !is_refusal)) {
-      fields.fail(where,
-                  fmt::format("only parts of type \"text\" are supported, got {}",
-                              type ? json_text(*type).substr(0, 60) : "none"),
-                  "unsupported_parameter");
-      return std::nullopt;
+    const std::string at = fmt::format("{}[{}]", where, parts.size());
+    if (text_member(item, "type") == "image_url") {
+      parts.push_back(read_picture(fields, member_or_null(item, "image_url"), at, pictures));
+      continue;
     }
-    if (!text || !text->is_string()) {
-      fields.fail(
-          where,
-          fmt::format("a {0} part needs a string member \"{0}\"", is_refusal ? "refusal" : "text"),
-          "invalid_type");
-      return std::nullopt;
-    }
-    if (!first) out += "\n";
-    first = false;
-    out += std::string_view(text->get_string());
+    auto text = read_text_part(fields, item, where);
+    if (!text) return nullptr;
+    if (!parts.empty()) joined += "\n";
+    joined += *text;
+    parts.push_back(json::object{{"type", "text"}, {"text", *std::move(text)}});
   }
-  return out;
+  if (pictures.size() > num_before) return parts;
+  return json::value(joined);
 }
 
 // Arguments arrive as JSON text, templates expect the object. Missing ones become an empty object.
@@ -78,7 +114,8 @@ json::value template_tool_call(const json::value& call) {
   return out;
 }
 
-json::value read_message(Fields& fields, const json::value& item, size_t index) {
+json::value read_message(Fields& fields, const json::value& item, size_t index,
+                         std::vector<PictureSource>& pictures) {
   const std::string where = fmt::format("messages[{}]", index);
   const json::object* in = item.if_object();
   const json::value* role = in ? in->if_contains("role") : nullptr;
@@ -96,15 +133,20 @@ json::value read_message(Fields& fields, const json::value& item, size_t index) 
   const json::value* calls = in->if_contains("tool_calls");
   const bool has_calls = calls && calls->is_array() && !calls->get_array().empty();
   const json::value* content = in->if_contains("content");
-  auto text = content ? read_content(fields, *content, where + ".content") : std::nullopt;
+  const size_t num_before = pictures.size();
+  json::value read =
+      content ? read_content(fields, *content, where + ".content", pictures) : json::value();
+  if (pictures.size() > num_before && name == "assistant")
+    fields.fail(where + ".content", "messages of the assistant have no pictures");
   const json::value* refusal = in->if_contains("refusal");
-  if (text.value_or("").empty() && refusal && refusal->is_string())
-    text = std::string(std::string_view(refusal->get_string()));
+  const bool is_empty = read.is_null() || (read.is_string() && read.get_string().empty());
+  if (is_empty && refusal && refusal->is_string()) read = *refusal;
   // An assistant message may have had only reasoning, or nothing.
-  if (!text && !has_calls && name != "assistant") {
+  if (read.is_null() && !has_calls && name != "assistant") {
     fields.fail(where + ".content", "required", "missing_required_parameter");
   }
-  out["content"] = text.value_or("");
+  if (read.is_null()) read = "";
+  out["content"] = std::move(read);
   if (has_calls) {
     json::array converted;
     for (const json::value& call : calls->get_array()) {
@@ -117,14 +159,15 @@ json::value read_message(Fields& fields, const json::value& item, size_t index) 
   return out;
 }
 
-json::array read_messages(Fields& fields) {
+json::array read_messages(Fields& fields, std::vector<PictureSource>& pictures) {
   json::array out;
   const json::array* list = fields.array("messages");
   if (list == nullptr || list->empty()) {
     fields.fail("messages", "expected a non-empty array", "missing_required_parameter");
     return out;
   }
-  for (size_t i = 0; i < list->size(); ++i) out.push_back(read_message(fields, (*list)[i], i));
+  for (size_t i = 0; i < list->size(); ++i)
+    out.push_back(read_message(fields, (*list)[i], i, pictures));
   return out;
 }
 
@@ -171,7 +214,7 @@ ChatRequest chat_of(Fields& fields) {
   }
   if (const auto thinks = fields.flag("thinking"))
     out.context["thinking"] = out.context["enable_thinking"] = *thinks;
-  out.context["messages"] = read_messages(fields);
+  out.context["messages"] = read_messages(fields, out.pictures);
   const json::array* documents = fields.array("documents");
   out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);
   read_continuation(fields, out);

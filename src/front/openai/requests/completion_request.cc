@@ -1,5 +1,6 @@
 // /v1/completions bodies; see requests.h.
 #include <algorithm>
+#include <limits>
 
 #include "front/openai/requests/request_fields.h"
 
@@ -27,6 +28,35 @@ void refuse_with_rows(Fields& fields, const CompletionRequest& request) {
   if (request.echo) fields.fail("echo", kNot);
   if (request.common.prompt_log_probs) fields.fail("prompt_logprobs", kNot);
   if (request.common.sampling.max_prompt_tokens) fields.fail("truncate_prompt_tokens", kNot);
+}
+
+// "images": URLs of the pictures that the prompt's marks stand for.
+void read_images(Fields& fields, CompletionRequest& out) {
+  const json::array* const list = fields.array("images");
+  if (!list || list->empty()) return;
+  if (list->size() > kMaxPictures)
+    fields.fail("images", fmt::format("a request has at most {} pictures", kMaxPictures));
+  if (out.prompts.size() != 1 || !std::holds_alternative<std::string>(out.prompts[0]))
+    fields.fail("images", "only with one prompt, a text");
+  if (!out.suffix.empty()) fields.fail("images", "not with \"suffix\"");
+  if (out.common.sampling.max_prompt_tokens)
+    fields.fail("images", "not with \"truncate_prompt_tokens\"");
+  for (const json::value& url : *list) {
+    const json::string* const text = url.if_string();
+    if (!text) return fields.fail("images", "expected URLs", "invalid_type");
+    out.pictures.push_back(
+        {fmt::format("images[{}]", out.pictures.size()), json::string(*text, text->storage())});
+  }
+}
+
+TranslationOptions translation_of(Fields& fields) {
+  TranslationOptions out;
+  out.source = fields.text("src_lang").value_or("");
+  out.target = fields.text("tgt_lang").value_or("");
+  out.forced_bos = fields.integer("forced_bos_token_id", 0, std::numeric_limits<int32_t>::max());
+  if (out.forced_bos && !out.target.empty())
+    fields.fail("forced_bos_token_id", "not with \"tgt_lang\", which names the same token");
+  return out;
 }
 
 CompletionRequest completion_of(Fields& fields) {
@@ -58,7 +88,9 @@ CompletionRequest completion_of(Fields& fields) {
     if (out.echo)
       sampling.num_prompt_log_probs = std::max(*count, sampling.num_prompt_log_probs.value_or(0));
   }
+  out.translation = translation_of(fields);
   refuse_with_rows(fields, out);
+  read_images(fields, out);
   fields.refuse_unless("thinking_token_budget", nullptr);
   return out;
 }

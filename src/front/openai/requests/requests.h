@@ -82,7 +82,8 @@ struct SamplingOptions {
   std::optional<int64_t> num_prompt_log_probs;
   bool tokens_as_ids = false;  // "token_id:7" instead of a token's text
   std::optional<GrammarField> guide;
-  std::optional<Reasoning> reasoning;  // part of the output before the grammar applies
+  std::optional<Reasoning> reasoning;   // part of the output before the grammar applies
+  std::vector<int32_t> decoder_prompt;  // of an encoder-decoder model; empty: its usual one
   std::optional<double> priority;
   std::string cache_salt;
   std::optional<uint64_t> lora_task_id;  // of the adapter named as model
@@ -96,6 +97,7 @@ inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopBytes = 4096;  // of all stop strings of a request
 inline constexpr size_t kMaxAllowedTokens = 4096;
 inline constexpr size_t kMaxPrompts = 128;
+inline constexpr size_t kMaxPictures = 64;  // of a request
 inline constexpr size_t kMaxEmbeddingInputs = 2048;
 inline constexpr size_t kMaxPairBytes = 16 << 20;  // of all pairs of a score request
 inline constexpr int64_t kMaxSequences = 128;      // prompts times best_of
@@ -131,13 +133,29 @@ using PromptRowsPtr = std::shared_ptr<const PromptRows>;
 
 using Prompt = std::variant<std::string, std::vector<int32_t>, PromptRowsPtr>;
 
+// A picture of a request.
+struct PictureSource {
+  std::string where;  // the field, for errors
+  json::string url;   // data:, https: or http:
+};
+
+// Options of an encoder-decoder model; "": absent.
+struct TranslationOptions {
+  std::string source, target;         // languages
+  std::optional<int64_t> forced_bos;  // second token of the decoder's prompt
+
+  bool empty() const { return source.empty() && target.empty() && !forced_bos; }
+};
+
 struct CompletionRequest {
   CommonOptions common;
+  TranslationOptions translation;
   std::string suffix;           // text behind the requested one; empty: none
   std::vector<Prompt> prompts;  // one choice each; never empty, none empty
   bool echo = false;
   bool prompt_only = false;  // one token is sampled, and left out
   bool add_special_tokens = true;
+  std::vector<PictureSource> pictures;  // of the only prompt, a text
 };
 
 struct EmbeddingRequest {
@@ -184,6 +202,8 @@ struct ChatRequest {
   std::optional<std::string> chat_template;        // replaces the model's
   std::optional<std::vector<int32_t>> prompt_ids;  // replaces the rendered messages
   std::string echo;  // beginning of the answer: the last message, if echo is requested
+  // Parts {"type": "image", "picture": i} in the context's messages stand for these.
+  std::vector<PictureSource> pictures;
 
   // The tools that the model may call; null: none.
   const json::array* tools() const {

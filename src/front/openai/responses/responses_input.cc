@@ -21,28 +21,53 @@ ApiError unsupported_type(const std::string& where, std::string_view type,
                "unsupported_parameter");
 }
 
-// A string's text, or the texts of parts joined by newlines.
-std::variant<std::string, ApiError> parts_text(const json::value& content,
-                                               const std::string& where) {
-  if (content.is_string()) return std::string(content.get_string());
+// A part of type input_image as a chat's.
+std::variant<json::object, ApiError> picture_of(const json::object& part,
+                                                const std::string& where) {
+  const json::value* const url = part.if_contains("image_url");
+  if (!url || !url->is_string())
+    return fault(where,
+                 "a part of type input_image needs a string image_url: files by id are not "
+                 "kept here",
+                 "invalid_type");
+  json::object image = {{"url", *url}};
+  if (const json::value* detail = part.if_contains("detail")) image["detail"] = *detail;
+  return json::object{{"type", "image_url"}, {"image_url", std::move(image)}};
+}
+
+// A string's text, or the parts' texts joined by newlines; a chat's parts with pictures.
+std::variant<json::value, ApiError> chat_content(const json::value& content,
+                                                 const std::string& where) {
+  if (content.is_string()) return content;
   if (!content.is_array())
     return fault(where, "expected a string or an array of parts", "invalid_type");
   std::string out;
-  bool first = true;
+  json::array parts;
+  bool first = true, has_pictures = false;
   for (const json::value& item : content.get_array()) {
     const json::object* const part = item.if_object();
     if (!part) return fault(where, "expected parts that are objects", "invalid_type");
     const std::string type = text_member(*part, "type");
+    if (type == "input_image") {
+      auto picture = picture_of(*part, where);
+      if (auto* error = std::get_if<ApiError>(&picture)) return std::move(*error);
+      parts.push_back(std::get<json::object>(std::move(picture)));
+      has_pictures = true;
+      continue;
+    }
     const bool is_text = type == "input_text" || type == "output_text" || type == "text";
     if (!is_text && type != "refusal")
-      return unsupported_type(where, type, "parts are input_text, output_text or refusal");
+      return unsupported_type(where, type,
+                              "parts are input_text, input_image, output_text or refusal");
     const json::value* const text = part->if_contains(is_text ? "text" : "refusal");
     if (!text || !text->is_string())
       return fault(where, fmt::format("a part of type {} needs its text", type), "invalid_type");
     if (!std::exchange(first, false)) out += "\n";
     out += std::string_view(text->get_string());
+    parts.push_back(json::object{{"type", "text"}, {"text", *text}});
   }
-  return out;
+  if (has_pictures) return parts;
+  return json::value(out);
 }
 
 std::string type_of(const json::object& item) {
@@ -174,16 +199,18 @@ std::optional<ApiError> ChatMessages::add_message(const json::object& item,
                                               role.substr(0, 60)));
   const json::value* const content = item.if_contains("content");
   if (!content) return fault(where + ".content", "required", "missing_required_parameter");
-  auto text = parts_text(*content, where + ".content");
-  if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
+  auto read = chat_content(*content, where + ".content");
+  if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
+  json::value& text = std::get<json::value>(read);
   if (role != "assistant") {
     end_assistant();
-    out_.push_back(json::object{{"role", role}, {"content", std::get<std::string>(text)}});
+    out_.push_back(json::object{{"role", role}, {"content", std::move(text)}});
     return std::nullopt;
   }
+  if (!text.is_string()) return fault(where + ".content", "the assistant's have no pictures");
   if (has_text_ || !calls_.empty()) end_assistant();
   has_text_ = true;
-  text_ = std::get<std::string>(std::move(text));
+  text_ = text.get_string();
   return std::nullopt;
 }
 
@@ -219,11 +246,11 @@ std::optional<ApiError> ChatMessages::add_output(const json::object& item,
                  fmt::format("no function_call before it has the call_id '{}'", id.substr(0, 100)));
   const json::value* const output = item.if_contains("output");
   if (!output) return fault(where + ".output", "required", "missing_required_parameter");
-  auto text = parts_text(*output, where + ".output");
+  auto text = chat_content(*output, where + ".output");
   if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
   end_assistant();
   out_.push_back(json::object{
-      {"role", "tool"}, {"tool_call_id", id}, {"content", std::get<std::string>(text)}});
+      {"role", "tool"}, {"tool_call_id", id}, {"content", std::get<json::value>(std::move(text))}});
   return std::nullopt;
 }
 

@@ -1,0 +1,154 @@
+#include "backend/preprocessing/picture_inputs.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json_members.h"
+#include "vision/data_url.h"
+#include "vision/decode/image.h"
+
+namespace nereid::backend {
+namespace {
+
+constexpr int64_t kMostPictures = 64;
+constexpr int64_t kMostPatches = int64_t{1} << 16;  // of a picture; the engine has its own limit
+constexpr char kUrls[] = "IMAGE_URL", kBytes[] = "IMAGE_BYTES";
+
+}  // namespace
+
+StatusOr<PictureInputs> PictureInputs::load(const std::filesystem::path& dir,
+                                            const text::Tokenizer& tokenizer) {
+  PictureInputs out;
+  ASSIGN_OR_RETURN(out.encoder_, vision::read_encoder_facts(dir, kMostPatches));
+  ASSIGN_OR_RETURN(out.processor_, vision::read_processor(dir, out.encoder_));
+  ASSIGN_OR_RETURN(out.marks_, vision::find_marks(dir, tokenizer));
+  const auto config = read_json_file(dir / "config.json");
+  const bool is_llava = config.ok() && text_member(*config, "model_type") == "llava";
+  if (is_llava) out.before_ = "USER:\n", out.after_ = " ASSISTANT:";
+  return out;
+}
+
+// The pictures of one request, counted in its memory.
+class PictureInputs::Reading {
+ public:
+  Reading(const PictureInputs& inputs, const Request& request)
+      : inputs_(inputs), request_(request) {}
+
+  Status add_urls() {
+    ASSIGN_OR_RETURN(const auto urls, request_.strings(kUrls));
+    for (const std::string& url : urls.value_or(std::vector<std::string>())) {
+      if (url.empty()) continue;
+      RETURN_IF_ERROR(named(kUrls, add_url(url)));
+    }
+    return ok();
+  }
+
+  Status add_bytes() {
+    ASSIGN_OR_RETURN(const auto view, request_.input(kBytes));
+    if (!view || view->bytes.empty()) return ok();
+    const Shape& shape = view->shape;
+    if (view->datatype != TRITONSERVER_TYPE_UINT8 || shape.size() != 5 || shape[0] != 1 ||
+        shape[4] != 3)
+      return invalid_argument(
+          "input '{}' has the shape [{}]; expected UINT8 [1, pictures, height, width, 3]", kBytes,
+          fmt::join(shape, ", "));
+    if (shape[1] > kMostPictures)
+      return invalid_argument("input '{}' has {} pictures; allowed are {}", kBytes, shape[1],
+                              kMostPictures);
+    const size_t size = view->bytes.size() / static_cast<size_t>(shape[1]);
+    for (size_t at = 0; at < view->bytes.size(); at += size) {
+      const auto hold = [this](size_t bytes) { return this->hold(bytes); };
+      auto image = vision::new_image(shape[3], shape[2], 0, {.hold = hold});
+      if (!image.ok()) return named(kBytes, image.status());
+      std::copy_n(view->bytes.data() + at, size, image->rgb.begin());
+      RETURN_IF_ERROR(named(kBytes, add(*image)));
+    }
+    return ok();
+  }
+
+  std::vector<vision::Patches> take() { return std::move(out_); }
+
+ private:
+  static Status named(const char* input, const Status& status) {
+    return status.ok() ? status : annotate(status, fmt::format("input '{}'", input));
+  }
+  // `bytes`: of all that is held at once.
+  Status hold(size_t bytes) {
+    if (request_.is_cancelled()) return cancelled("nobody waits for it");
+    if (bytes <= num_held_) return ok();
+    RETURN_IF_ERROR(request_.hold(bytes - num_held_));
+    num_held_ = bytes;
+    return ok();
+  }
+  Status add_url(const std::string& url) {
+    if (!vision::is_data_url(url))
+      return invalid_argument("'{}' is no data URL; this model fetches no others",
+                              url.substr(0, 60));
+    ASSIGN_OR_RETURN(const std::string file, vision::bytes_of_data_url(url));
+    const auto hold = [&](size_t bytes) { return this->hold(file.size() + bytes); };
+    ASSIGN_OR_RETURN(const vision::Image image, vision::decode_image(file, {.hold = hold}));
+    return add(image);
+  }
+  Status add(const vision::Image& image) {
+    if (std::ssize(out_) == kMostPictures)
+      return invalid_argument("a request has at most {} pictures", kMostPictures);
+    const size_t before = num_held_;
+    const auto hold = [&](size_t bytes) { return this->hold(before + bytes); };
+    ASSIGN_OR_RETURN(vision::Patches patches,
+                     vision::preprocess(image, inputs_.processor_, inputs_.encoder_, hold));
+    // The values stay, here and in the output.
+    RETURN_IF_ERROR(request_.hold(2 * patches.values.size() * sizeof(float)));
+    out_.push_back(std::move(patches));
+    return ok();
+  }
+
+  const PictureInputs& inputs_;
+  const Request& request_;
+  std::vector<vision::Patches> out_;
+  size_t num_held_ = 0;
+};
+
+StatusOr<std::vector<vision::Patches>> PictureInputs::read(const Request& request) const {
+  Reading reading(*this, request);
+  RETURN_IF_ERROR(reading.add_urls());
+  RETURN_IF_ERROR(reading.add_bytes());
+  return reading.take();
+}
+
+std::string PictureInputs::with_marks(std::string_view query, size_t num_pictures) const {
+  if (marks_.is_in(query)) return vision::with_shown_marks(query, marks_);
+  std::string out = before_;
+  for (size_t i = 0; i < num_pictures; ++i) out += marks_.in_text;
+  return vision::with_shown_marks(out.append(query).append(after_), marks_);
+}
+
+StatusOr<std::vector<vision::TokenSpan>> PictureInputs::place(
+    const std::vector<vision::Patches>& pictures, std::vector<int32_t>& ids) const {
+  std::vector<vision::PictureTokens> tokens;
+  for (const vision::Patches& picture : pictures)
+    tokens.push_back({picture.num_tokens, picture.token_columns});
+  return vision::place_pictures(marks_, tokens, ids);
+}
+
+std::vector<Output> picture_outputs(const std::vector<vision::Patches>& pictures,
+                                    const std::vector<vision::TokenSpan>& spans) {
+  const auto count = std::ssize(pictures);
+  std::vector<float> values;
+  std::vector<int32_t> grids, tokens;
+  int64_t num_rows = 0;
+  for (const vision::Patches& picture : pictures) {
+    num_rows += picture.rows;
+    values.insert(values.end(), picture.values.begin(), picture.values.end());
+    grids.insert(grids.end(), picture.grid.begin(), picture.grid.end());
+  }
+  for (const vision::TokenSpan& span : spans) tokens.insert(tokens.end(), span.begin(), span.end());
+  std::vector<Output> out;
+  out.push_back(make_output("IMAGE_PATCHES", {1, num_rows, pictures.front().width}, values));
+  out.push_back(make_output("IMAGE_GRIDS", {1, count, 3}, grids));
+  out.push_back(make_output("IMAGE_TOKEN_SPANS", {1, count, 2}, tokens));
+  return out;
+}
+
+}  // namespace nereid::backend

@@ -1,0 +1,89 @@
+#include "models/pictures.h"
+
+#include <charconv>
+#include <utility>
+
+#include "graph/builder.h"
+
+namespace nereid::models {
+namespace {
+
+using graph::Builder;
+using graph::kNone;
+using graph::ValueId;
+
+ValueId activation_of(Builder& b, const std::string& name, ValueId x,
+                      kernels::Activation activation) {
+  return b.emit(name, graph::Activate{.x = x, .activation = activation}).out;
+}
+
+// Rows of patches in place of an embedding table's.
+ValueId patches(Builder& b, const Traits& t, const graph::Weight& patch) {
+  graph::Weight table{.name = "patches", .n = 1, .k = t.pictures.patch_width};
+  graph::WeightPart part = patch.parts.front();
+  part.total = part.size, part.size = 1;
+  table.parts = {std::move(part)};
+  const ValueId x = b.embed("patches", b.add(std::move(table)));
+  return activation_of(b, "patches.rounded", x, kernels::Activation::kNone);
+}
+
+// Features, f32: a row for each block of patches.
+ValueId project(Builder& b, const Traits& t, const Weights& w, ValueId hidden) {
+  const int32_t count = t.pictures.merge * t.pictures.merge;
+  ValueId x = b.emit("merged", graph::GatherRows{.x = hidden, .count = count},
+                     count * b.cols(hidden), DType::kBF16)
+                  .out;
+  if (w["proj.norm"] != kNone)
+    x = b.norm("proj.norm", x, w["proj.norm"], {.eps = 1e-5f, .centered = true},
+               w["proj.norm.bias"]);
+  if (w["proj.merge"] != kNone)
+    x = activation_of(b, "proj.merged", b.linear("proj.merge", x, w["proj.merge"]),
+                      kernels::Activation::kNone);
+  if (w["proj.up"] != kNone)
+    x = activation_of(b, "proj.act", b.linear("proj.up", x, w["proj.up"], w["proj.up.bias"]),
+                      kernels::Activation::kGelu);
+  return b.linear("proj.down", x, w["proj.down"], w["proj.down.bias"]);
+}
+
+}  // namespace
+
+StatusOr<graph::Graph> build_picture_encoder(const Traits& t, const DecoderWeights& weights,
+                                             io::ModelFacts facts) {
+  Builder b(std::move(facts));
+  const Weights w(b, t, weights.model);
+  const graph::Weight patch = b.weight(w["patch"]);
+  ValueId x = b.linear("patch", patches(b, t, patch), w["patch"], w["patch.bias"]);
+  if (w["class"] != kNone)
+    x = b.emit("class", graph::AddPositions{.x = x, .table = w["class"]}).out;
+  const ValueId features = project(b, t, w, add_layers(b, t, weights, w, x));
+  const ValueId rounded = activation_of(b, "features", features, kernels::Activation::kNone);
+  return std::move(b).finish(kNone, rounded);
+}
+
+std::string name_in_picture_part(const std::string& tensor) {
+  std::string_view name = tensor;
+  if (name.starts_with("model.")) name.remove_prefix(6);
+  for (const std::string_view part :
+       {"visual.", "multi_modal_projector.", "vision_model.", "connector."})
+    if (name.starts_with(part)) return std::string(name);
+  constexpr std::string_view kTower = "vision_tower.", kInner = "vision_model.";
+  if (!name.starts_with(kTower)) return "";
+  name.remove_prefix(kTower.size());
+  if (name.starts_with(kInner)) name.remove_prefix(kInner.size());
+  return std::string(kTower).append(name);
+}
+
+bool picture_encoder_ignores(const Traits& traits, std::string_view tensor) {
+  constexpr std::string_view kLayers = "vision_tower.encoder.layers.";
+  for (const std::string_view part :
+       {"vision_tower.post_layernorm.", "vision_tower.head.",
+        "vision_tower.embeddings.position_ids", "vision_tower.embeddings.mask_token"})
+    if (tensor.starts_with(part)) return true;
+  if (!tensor.starts_with(kLayers)) return false;
+  tensor.remove_prefix(kLayers.size());
+  int32_t layer = 0;
+  std::from_chars(tensor.data(), tensor.data() + tensor.size(), layer);
+  return layer >= traits.num_layers;
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,258 @@
+// Digests are SHA-256, because equal digests are taken for equal pictures.
+#include "runtime/prompts/pictures.h"
+
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/api/op.h"
+
+namespace nereid::runtime {
+namespace {
+
+int64_t num_patches(const Picture& p) { return int64_t{p.frames} * p.height * p.width; }
+
+// Tokens that stand for a picture, breaks of rows included.
+int64_t num_tokens(const Picture& p, const io::PictureFacts& facts) {
+  const int64_t row = p.width / facts.merge + (facts.row_breaks ? 1 : 0);
+  return int64_t{p.frames} * (p.height / facts.merge) * row;
+}
+
+// Positions that a picture takes.
+int32_t positions_of(const Picture& p, const io::PictureFacts& facts) {
+  return std::max(
+      {(p.frames - 1) * facts.frame_positions + 1, p.height / facts.merge, p.width / facts.merge});
+}
+
+// See PromptPositions::offset.
+int64_t prompt_offset(std::span<const Picture> pictures, const io::PictureFacts& facts) {
+  int64_t offset = 0;
+  for (const Picture& p : pictures) offset += positions_of(p, facts) - int64_t{p.num_tokens};
+  return offset;
+}
+
+Status check_grid(const Picture& p, const PictureRules& rules) {
+  const io::PictureFacts& facts = rules.facts;
+  if (p.frames < 1 || p.frames > facts.max_frames)
+    return invalid_argument("frames: {} is not in [1, {}]", p.frames, facts.max_frames);
+  const int32_t most = rules.max_patches;
+  if (p.height < 1 || p.width < 1 || p.height > most || p.width > most ||
+      p.height % facts.merge != 0 || p.width % facts.merge != 0)
+    return invalid_argument(
+        "height, width: {} x {} patches; allowed are multiples of {} in [1, {}]", p.height, p.width,
+        facts.merge, most);
+  if (facts.grid > 0 && (p.height != facts.grid || p.width != facts.grid))
+    return invalid_argument("height, width: {} x {} patches; the model takes {} x {}", p.height,
+                            p.width, facts.grid, facts.grid);
+  if (num_patches(p) > most)
+    return invalid_argument("{} frames of {} x {} patches; at most {} patches are allowed",
+                            p.frames, p.height, p.width, most);
+  return ok();
+}
+
+Status check_picture(const Picture& p, const PictureRules& rules, int64_t begin, int64_t end) {
+  RETURN_IF_ERROR(check_grid(p, rules));
+  const int64_t tokens = num_tokens(p, rules.facts);
+  if (p.num_tokens != tokens)
+    return invalid_argument("num_tokens: {}; {} frames of {} x {} patches make {}", p.num_tokens,
+                            p.frames, p.height, p.width, tokens);
+  if (p.first_token < begin || p.first_token > end - tokens)
+    return invalid_argument("first_token: {}; {} tokens from there on are not in [{}, {})",
+                            p.first_token, tokens, begin, end);
+  const int64_t numbers = num_patches(p) * rules.facts.patch_width;
+  if (std::ssize(p.patches) != numbers)
+    return invalid_argument("patches: {} numbers; {} patches of {} have {}", p.patches.size(),
+                            num_patches(p), rules.facts.patch_width, numbers);
+  constexpr uint16_t kExponent = 0x7f80;
+  const auto bad = std::ranges::find_if(
+      p.patches, [](uint16_t bits) { return (bits & kExponent) == kExponent; });
+  if (bad != p.patches.end())
+    return invalid_argument("patches: number {} is not finite", bad - p.patches.begin());
+  return ok();
+}
+
+struct Place {
+  int32_t y = 0, x = 0;
+};
+
+// A frame's patches in the encoder's order: window by window, inside block by block.
+struct PlaneOrder {
+  std::vector<Place> patches;
+  std::vector<int32_t> windows;  // patches of each
+};
+
+PlaneOrder plane_order(const Picture& p, const io::PictureFacts& facts) {
+  PlaneOrder out;
+  const int32_t merge = facts.merge;
+  const int32_t side = facts.window > 0 ? facts.window : std::max(p.height, p.width);
+  for (int32_t top = 0; top < p.height; top += side)
+    for (int32_t left = 0; left < p.width; left += side) {
+      const size_t before = out.patches.size();
+      for (int32_t y = top; y < std::min(top + side, p.height); y += merge)
+        for (int32_t x = left; x < std::min(left + side, p.width); x += merge)
+          for (int32_t i = 0; i < merge * merge; ++i)
+            out.patches.push_back({y + i / merge, x + i % merge});
+      out.windows.push_back(static_cast<int32_t>(out.patches.size() - before));
+    }
+  return out;
+}
+
+// Place of a patch among those of its frame, as the client sends them.
+int64_t sent_index(Place at, const Picture& p, const io::PictureFacts& facts) {
+  if (facts.in_raster) return int64_t{at.y} * p.width + at.x;
+  const int32_t m = facts.merge;
+  const int64_t block = int64_t{at.y / m} * (p.width / m) + at.x / m;
+  return block * m * m + at.y % m * m + at.x % m;
+}
+
+std::string picture_digest(const Picture& p, const std::string& cache_salt) {
+  const int64_t sizes[] = {std::ssize(cache_salt), p.frames, p.height, p.width};
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     EVP_MD_CTX_free);
+  std::string key(SHA256_DIGEST_LENGTH, '\0');
+  auto* const out = reinterpret_cast<unsigned char*>(key.data());
+  NEREID_CHECK(hash && EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1 &&
+               EVP_DigestUpdate(hash.get(), sizes, sizeof(sizes)) == 1 &&
+               EVP_DigestUpdate(hash.get(), cache_salt.data(), cache_salt.size()) == 1 &&
+               EVP_DigestUpdate(hash.get(), p.patches.data(),
+                                p.patches.size() * sizeof(p.patches[0])) == 1 &&
+               EVP_DigestFinal_ex(hash.get(), out, nullptr) == 1);
+  return key;
+}
+
+// The encoder's rows of each frame: class tokens, then patches.
+std::vector<uint16_t> patch_rows(const Picture& p, const PlaneOrder& order,
+                                 const io::PictureFacts& facts) {
+  const int64_t width = facts.patch_width, frame_patches = int64_t{p.height} * p.width;
+  std::vector<uint16_t> rows;
+  rows.reserve(static_cast<size_t>(p.frames * (frame_patches + facts.class_tokens) * width));
+  for (int64_t frame = 0; frame < p.frames; ++frame) {
+    rows.resize(rows.size() + static_cast<size_t>(facts.class_tokens * width));
+    for (const Place& at : order.patches) {
+      const auto from =
+          p.patches.begin() + (frame * frame_patches + sent_index(at, p, facts)) * width;
+      rows.insert(rows.end(), from, from + width);
+    }
+  }
+  return rows;
+}
+
+void set_windows(const Picture& p, const PlaneOrder& order, const io::PictureFacts& facts,
+                 EncoderRows& out) {
+  const int32_t block = facts.merge * facts.merge, line = p.width / facts.merge;
+  const int32_t frame_tokens = p.height / facts.merge * line;
+  out.result_rows.resize(static_cast<size_t>(p.frames * frame_tokens));
+  for (int32_t frame = 0; frame < p.frames; ++frame) {
+    out.windows.insert(out.windows.end(), order.windows.begin(), order.windows.end());
+    for (int32_t i = 0; i < frame_tokens; ++i) {
+      const Place& at = order.patches[static_cast<size_t>(i * block)];
+      const int32_t token = at.y / facts.merge * line + at.x / facts.merge;
+      out.result_rows[static_cast<size_t>(frame * frame_tokens + token)] = frame * frame_tokens + i;
+    }
+  }
+}
+
+EncoderRows input_of(const Picture& p, const PictureRules& rules, const std::string& cache_salt) {
+  const io::PictureFacts& facts = rules.facts;
+  const PlaneOrder order = plane_order(p, facts);
+  EncoderRows out;
+  out.key = picture_digest(p, cache_salt);
+  out.length = static_cast<int32_t>(num_patches(p)) + p.frames * facts.class_tokens;
+  out.num_parts = p.frames;
+  out.num_results = static_cast<int32_t>(num_patches(p) / (facts.merge * facts.merge));
+  if (facts.row_breaks) out.row_tokens = p.width / facts.merge;
+  out.begin = p.first_token, out.end = p.first_token + p.num_tokens;
+  if (facts.has_components)
+    for (int32_t frame = 0; frame < p.frames; ++frame)
+      for (const Place& at : order.patches)
+        out.components.insert(out.components.end(), {frame, at.y, at.x});
+  if (facts.window > 0) set_windows(p, order, facts, out);
+  out.rows = patch_rows(p, order, facts);
+  return out;
+}
+
+}  // namespace
+
+Status check_pictures(const Request& request, const PictureRules& rules) {
+  if (request.pictures.empty()) return ok();
+  if (rules.facts.patch_width == 0)
+    return invalid_argument("pictures: {} of them; the model takes none", request.pictures.size());
+  int64_t begin = 0;
+  size_t bytes = 0;
+  for (size_t i = 0; i < request.pictures.size(); ++i) {
+    const Picture& picture = request.pictures[i];
+    const Status status = check_picture(picture, rules, begin, std::ssize(request.input_token_ids));
+    if (!status.ok()) return annotate(status, fmt::format("pictures[{}]", i));
+    begin = int64_t{picture.first_token} + picture.num_tokens;
+    bytes += picture.patches.size() * sizeof(picture.patches[0]);
+  }
+  if (rules.has_components) {
+    const auto end = std::ssize(request.input_token_ids);
+    const int64_t offset = prompt_offset(request.pictures, rules.facts);
+    if (end + request.max_tokens + offset > rules.max_positions)
+      return invalid_argument("pictures: positions up to {}; at most {} are allowed",
+                              end + request.max_tokens + offset, rules.max_positions);
+  }
+  if (bytes > kMaxPictureBytes)
+    return invalid_argument("pictures: {} bytes of patches; at most {} are allowed", bytes,
+                            kMaxPictureBytes);
+  return ok();
+}
+
+std::vector<EncoderRows> picture_inputs(std::vector<Picture> pictures, const PictureRules& rules,
+                                        const std::string& cache_salt) {
+  std::vector<EncoderRows> inputs;
+  inputs.reserve(pictures.size());
+  for (Picture& picture : pictures) {
+    inputs.push_back(input_of(picture, rules, cache_salt));
+    picture.patches = {};
+  }
+  return inputs;
+}
+
+void add_picture_keys(std::span<const EncoderRows> inputs, size_t num_tokens,
+                      std::vector<sched::InputKey>& keys) {
+  if (inputs.empty()) return;
+  keys.resize(num_tokens);
+  for (const EncoderRows& input : inputs) {
+    sched::InputKey key;
+    static_assert(sizeof(key) <= SHA256_DIGEST_LENGTH);
+    std::memcpy(&key, input.key.data(), sizeof(key));
+    for (int32_t at = input.begin; at < input.end; ++at, ++key.low)
+      keys[static_cast<size_t>(at)] = key;
+  }
+}
+
+PromptPositions prompt_positions(std::span<const Picture> pictures, size_t num_tokens,
+                                 const io::PictureFacts& facts) {
+  const int32_t merge = facts.merge, step = facts.frame_positions;
+  PromptPositions out;
+  std::vector<int32_t>& all = out.components;
+  all.reserve(num_tokens * kernels::kPositionComponents);
+  int32_t next = 0;  // position behind the largest component
+  const auto add_text = [&](int32_t end) {
+    while (std::ssize(all) < int64_t{end} * kernels::kPositionComponents) {
+      all.insert(all.end(), {next, next, next});
+      ++next;
+    }
+  };
+  for (const Picture& p : pictures) {
+    add_text(p.first_token);
+    const int32_t height = p.height / merge, width = p.width / merge;
+    for (int32_t frame = 0; frame < p.frames; ++frame)
+      for (int32_t y = 0; y < height; ++y)
+        for (int32_t x = 0; x < width; ++x)
+          all.insert(all.end(), {next + frame * step, next + y, next + x});
+    next += positions_of(p, facts);
+  }
+  add_text(static_cast<int32_t>(num_tokens));
+  out.offset = next - static_cast<int32_t>(num_tokens);
+  return out;
+}
+
+}  // namespace nereid::runtime

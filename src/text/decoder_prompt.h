@@ -1,0 +1,46 @@
+// Prompts of encoder-decoder models: the decoder's first tokens, and the languages of translations,
+// which are special tokens ("fra_Latn", "fr_XX", "__fr__").
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace nereid::text {
+
+class DecoderPrompts {
+ public:
+  // Reads config.json (of an engine: its `pretrained_config`), generation_config.json and
+  // tokenizer_config.json of a model or tokenizer directory; absent files: no tokens.
+  static DecoderPrompts load(const std::filesystem::path& dir,
+                             std::shared_ptr<const Tokenizer> tokenizer);
+
+  // decoder_start_token_id, then forced_bos_token_id if there is one; may be empty.
+  const std::vector<int32_t>& usual() const { return usual_; }
+
+  // The prompt with another second token. InvalidArgument: not in the vocabulary, or the model
+  // names no first token.
+  StatusOr<std::vector<int32_t>> with_second(int64_t id) const;
+
+  // The prompt of a translation into `language`. InvalidArgument: no language of the model.
+  StatusOr<std::vector<int32_t>> into(std::string_view language) const;
+
+  // Replaces the language that the tokenizer added to a prompt. InvalidArgument: no language of the
+  // model, or the tokenizer adds none.
+  Status set_source(std::string_view language, std::vector<int32_t>& prompt) const;
+
+ private:
+  StatusOr<int32_t> language_id(std::string_view language) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> usual_;
+  bool starts_with_language_ = false;  // the first token is a language
+  int32_t source_ = -1;                // the language that the tokenizer adds; -1: none
+};
+
+}  // namespace nereid::text

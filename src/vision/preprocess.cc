@@ -1,0 +1,241 @@
+// Sizes, tiles and patches; see processor.h.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "vision/processor.h"
+
+namespace nereid::vision {
+namespace {
+
+using Hold = std::function<Status(size_t)>;
+
+struct Size {
+  int64_t width = 0, height = 0;
+};
+
+// The part of a resized picture that the encoder sees; where it is larger than the picture, the
+// picture stands in the middle of zeros.
+struct Frame {
+  Size resized;
+  Size seen;
+};
+
+Frame plain_frame(const Image& image, const ProcessorConfig& config) {
+  Size size{image.width, image.height};
+  if (config.resizes && config.shortest_edge > 0) {
+    int64_t& shorter = size.width <= size.height ? size.width : size.height;
+    int64_t& longer = size.width <= size.height ? size.height : size.width;
+    const double scaled = static_cast<double>(config.shortest_edge * longer);
+    longer = static_cast<int64_t>(scaled / static_cast<double>(shorter));
+    shorter = config.shortest_edge;
+  } else if (config.resizes) {
+    size = {config.width, config.height};
+  }
+  return {size, config.crops ? Size{config.crop_width, config.crop_height} : size};
+}
+
+// Source: smart_resize() of Qwen2-VL's processor. Python's round() rounds halves to even.
+StatusOr<Size> fitted_size(const Image& image, const ProcessorConfig& config,
+                           const EncoderFacts& encoder) {
+  const double width = image.width, height = image.height;
+  const double factor = config.patch * config.merge;
+  const double ratio = std::max(width, height) / std::min(width, height);
+  if (ratio > 200)
+    return invalid_argument(
+        "the picture has {} x {} pixels: the longer side may have at most 200 times those of the "
+        "shorter one",
+        image.width, image.height);
+  const auto most = static_cast<double>(
+      std::min<int64_t>(config.max_pixels, encoder.max_patches * config.patch * config.patch));
+  const auto least = std::min(static_cast<double>(config.min_pixels), most);
+  double w = std::nearbyint(width / factor) * factor;
+  double h = std::nearbyint(height / factor) * factor;
+  if (h * w > most) {
+    const double beta = std::sqrt(height * width / most);
+    h = std::max(factor, std::floor(height / beta / factor) * factor);
+    w = std::max(factor, std::floor(width / beta / factor) * factor);
+  } else if (h * w < least) {
+    const double beta = std::sqrt(least / (height * width));
+    h = std::ceil(height * beta / factor) * factor;
+    w = std::ceil(width * beta / factor) * factor;
+  }
+  return Size{static_cast<int64_t>(w), static_cast<int64_t>(h)};
+}
+
+Size pixtral_size(const Image& image, const ProcessorConfig& config) {
+  double width = image.width, height = image.height;
+  const double ratio = std::max(width, height) / config.longest_edge;
+  if (ratio > 1) width = std::floor(width / ratio), height = std::floor(height / ratio);
+  const int64_t side = int64_t{config.patch} * config.merge;
+  const auto padded = [side](double pixels) {
+    return (std::max<int64_t>(static_cast<int64_t>(pixels), 1) + side - 1) / side * side;
+  };
+  return {padded(width), padded(height)};
+}
+
+// Columns and rows of tiles with the ratio of sides nearest to the picture's; of several the one
+// with most tiles whose area is less than twice the picture's.
+Size tiling_of(const Image& image, const ProcessorConfig& config) {
+  const double ratio = static_cast<double>(image.width) / image.height;
+  const double area = static_cast<double>(image.width) * image.height;
+  const double tile = static_cast<double>(config.width) * config.height;
+  std::vector<Size> all;
+  for (int64_t columns = 1; columns <= config.max_tiles; ++columns)
+    for (int64_t rows = 1; columns * rows <= config.max_tiles; ++rows)
+      if (columns * rows >= config.min_tiles) all.push_back({columns, rows});
+  std::ranges::stable_sort(all, {}, [](const Size& size) { return size.width * size.height; });
+  Size best{1, 1};
+  double least = INFINITY;
+  for (const Size& size : all) {
+    const double difference =
+        std::abs(ratio - static_cast<double>(size.width) / static_cast<double>(size.height));
+    const auto count = static_cast<double>(size.width * size.height);
+    if (difference < least || (difference == least && area > 0.5 * tile * count)) best = size;
+    least = std::min(least, difference);
+  }
+  return best;
+}
+
+// Writes patches of pictures of one size.
+class PatchWriter {
+ public:
+  PatchWriter(const ProcessorConfig& config, Patches& out) : config_(config), out_(out) {}
+
+  // Reserves rows for `frames` pictures of `size`, a multiple of the patch.
+  Status start(int64_t frames, const Size& size, const EncoderFacts& encoder, const Hold& hold) {
+    const int64_t h = size.height / config_.patch, w = size.width / config_.patch;
+    const int64_t rows = frames * h * w;
+    if (rows > encoder.max_patches)
+      return invalid_argument("the picture takes {} patches; the model takes {}", rows,
+                              encoder.max_patches);
+    out_.grid = {static_cast<int32_t>(frames), static_cast<int32_t>(h), static_cast<int32_t>(w)};
+    out_.rows = static_cast<int32_t>(rows);
+    out_.width = 3 * config_.temporal * config_.patch * config_.patch;
+    out_.num_tokens = out_.rows / (config_.merge * config_.merge);
+    out_.token_columns = out_.grid[2] / config_.merge;
+    const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(out_.width);
+    if (hold) RETURN_IF_ERROR(hold(count * sizeof(float)));
+    out_.values.reserve(count);
+    return ok();
+  }
+
+  void add_in_raster_order(const Image& image) {
+    for (int32_t y = 0; y < out_.grid[1]; ++y)
+      for (int32_t x = 0; x < out_.grid[2]; ++x) add_patch(image, y, x);
+  }
+  // Blocks of merge x merge patches in raster order, each in raster order.
+  void add_in_block_order(const Image& image) {
+    const int32_t merge = config_.merge;
+    for (int32_t y = 0; y < out_.grid[1]; y += merge)
+      for (int32_t x = 0; x < out_.grid[2]; x += merge)
+        for (int32_t i = 0; i < merge * merge; ++i) add_patch(image, y + i / merge, x + i % merge);
+  }
+
+ private:
+  // Channel, frame (all the same picture), y, x.
+  void add_patch(const Image& image, int32_t row, int32_t column) {
+    const int32_t side = config_.patch;
+    const auto stride = 3 * static_cast<size_t>(image.width);
+    const uint8_t* const corner = image.rgb.data() + static_cast<size_t>(row * side) * stride +
+                                  3 * static_cast<size_t>(column * side);
+    for (size_t c = 0; c < 3; ++c)
+      for (int32_t t = 0; t < config_.temporal; ++t)
+        for (int32_t y = 0; y < side; ++y) {
+          const uint8_t* from = corner + static_cast<size_t>(y) * stride + c;
+          for (int32_t x = 0; x < side; ++x, from += 3)
+            out_.values.push_back(config_.values[c][*from]);
+        }
+  }
+
+  const ProcessorConfig& config_;
+  Patches& out_;
+};
+
+// `picture` in the middle of zeros.
+Image padded(const Image& picture, const Size& size) {
+  Image out{static_cast<int32_t>(size.width), static_cast<int32_t>(size.height),
+            std::vector<uint8_t>(static_cast<size_t>(3 * size.width * size.height))};
+  const int64_t left = (size.width - picture.width + 1) / 2;
+  const int64_t top = (size.height - picture.height + 1) / 2;
+  const size_t row_bytes = 3 * static_cast<size_t>(picture.width);
+  for (int32_t y = 0; y < picture.height; ++y)
+    std::copy_n(picture.rgb.data() + row_bytes * static_cast<size_t>(y), row_bytes,
+                out.rgb.data() + 3 * static_cast<size_t>((top + y) * size.width + left));
+  return out;
+}
+
+StatusOr<Patches> plain(const Image& image, const ProcessorConfig& config,
+                        const EncoderFacts& encoder, const Hold& hold) {
+  const auto [resized, seen] = plain_frame(image, config);
+  Patches out;
+  PatchWriter writer(config, out);
+  RETURN_IF_ERROR(writer.start(1, seen, encoder, hold));
+  // A crop that reaches beyond the picture is placed as transformers' center_crop() does.
+  const Size shown{std::min(seen.width, resized.width), std::min(seen.height, resized.height)};
+  const Window window{(resized.width - shown.width) / 2, (resized.height - shown.height) / 2,
+                      static_cast<int32_t>(shown.width), static_cast<int32_t>(shown.height)};
+  ASSIGN_OR_RETURN(Image part,
+                   resize(image, resized.width, resized.height, config.filter, window, hold));
+  if (shown.width < seen.width || shown.height < seen.height) part = padded(part, seen);
+  writer.add_in_raster_order(part);
+  return out;
+}
+
+StatusOr<Patches> fitted(const Image& image, const ProcessorConfig& config, const Size& size,
+                         const EncoderFacts& encoder, const Hold& hold) {
+  Patches out;
+  PatchWriter writer(config, out);
+  RETURN_IF_ERROR(writer.start(1, size, encoder, hold));
+  const Window all{0, 0, static_cast<int32_t>(size.width), static_cast<int32_t>(size.height)};
+  ASSIGN_OR_RETURN(const Image resized,
+                   resize(image, size.width, size.height, config.filter, all, hold));
+  if (config.kind == ProcessorKind::kQwen2Vl)
+    writer.add_in_block_order(resized);
+  else
+    writer.add_in_raster_order(resized);
+  return out;
+}
+
+StatusOr<Patches> tiles(const Image& image, const ProcessorConfig& config,
+                        const EncoderFacts& encoder, const Hold& hold) {
+  const Size grid = tiling_of(image, config);
+  const int64_t count = grid.width * grid.height;
+  Patches out;
+  PatchWriter writer(config, out);
+  const Size tile{config.width, config.height};
+  RETURN_IF_ERROR(writer.start(count == 1 ? 1 : count + 1, tile, encoder, hold));
+  const auto add = [&](const Size& columns_and_rows, int64_t x, int64_t y) -> Status {
+    const Window window{x * tile.width, y * tile.height, config.width, config.height};
+    ASSIGN_OR_RETURN(const Image part,
+                     resize(image, columns_and_rows.width * tile.width,
+                            columns_and_rows.height * tile.height, config.filter, window, hold));
+    writer.add_in_raster_order(part);
+    return ok();
+  };
+  for (int64_t i = 0; i < count; ++i) RETURN_IF_ERROR(add(grid, i % grid.width, i / grid.width));
+  if (count > 1) RETURN_IF_ERROR(add({1, 1}, 0, 0));
+  return out;
+}
+
+}  // namespace
+
+StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
+                             const EncoderFacts& encoder, const Hold& hold) {
+  switch (config.kind) {
+    case ProcessorKind::kPlain:
+      return plain(image, config, encoder, hold);
+    case ProcessorKind::kQwen2Vl: {
+      ASSIGN_OR_RETURN(const Size size, fitted_size(image, config, encoder));
+      return fitted(image, config, size, encoder, hold);
+    }
+    case ProcessorKind::kPixtral:
+      return fitted(image, config, pixtral_size(image, config), encoder, hold);
+    case ProcessorKind::kTiles:
+      return tiles(image, config, encoder, hold);
+  }
+  return internal_error("a processor of an unknown kind");
+}
+
+}  // namespace nereid::vision

@@ -1,0 +1,115 @@
+#include "vision/prompt/picture_marks.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/find_text.h"
+#include "base/json_members.h"
+
+namespace nereid::vision {
+namespace {
+
+// The id in config.json, also inside "pretrained_config", where `build` keeps it.
+std::optional<int32_t> configured_id(const std::filesystem::path& dir) {
+  const auto config = read_json_file(dir / "config.json");
+  if (!config.ok()) return std::nullopt;
+  for (const json::object* from :
+       {&object_or_empty(*config), &object_member(*config, "pretrained_config")})
+    for (const char* key : {"image_token_id", "image_token_index"}) {
+      const json::value& value = member_or_null(*from, key);
+      if (value.is_int64() && value.get_int64() >= 0 &&
+          value.get_int64() <= std::numeric_limits<int32_t>::max())
+        return static_cast<int32_t>(value.get_int64());
+    }
+  return std::nullopt;
+}
+
+// The texts around the token of a kind of model. Source: the processors of transformers.
+struct Texts {
+  std::string_view token;
+  std::string_view marker;  // "": the token
+  std::string_view before, after;
+  bool in_marker = false;  // `before` and `after` replace the marker; else templates write them
+};
+constexpr Texts kTexts[] = {
+    {"<|image_pad|>", "", "<|vision_start|>", "<|vision_end|>", false},
+    {"<image_soft_token>", "<start_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n", true},
+    {"<IMG_CONTEXT>", "", "<img>", "</img>", true},
+    {"[IMG]", "", "", "", false},
+    {"<image>", "", "", "", false},
+};
+
+}  // namespace
+
+bool PictureMarks::is_in(std::string_view text) const {
+  return find_text(text, token) != std::string_view::npos ||
+         find_text(text, marker) != std::string_view::npos;
+}
+
+StatusOr<PictureMarks> find_marks(const std::filesystem::path& dir,
+                                  const text::Tokenizer& tokenizer) {
+  PictureMarks out;
+  const std::optional<int32_t> id = configured_id(dir);
+  if (id && *id < tokenizer.vocab_size()) {
+    out.token = tokenizer.token_bytes(*id);
+    out.id = *id;
+  }
+  Texts texts;
+  for (const Texts& known : kTexts) {
+    const auto known_id = tokenizer.token_id(known.token);
+    if (!known_id || (!out.token.empty() && out.token != known.token)) continue;
+    texts = known;
+    out.token = known.token;
+    out.id = *known_id;
+    break;
+  }
+  if (out.token.empty())
+    return unsupported("the tokenizer in {} has no token for pictures", dir.string());
+  out.marker = texts.marker.empty() ? out.token : std::string(texts.marker);
+  const std::string whole = fmt::format("{}{}{}", texts.before, out.token, texts.after);
+  out.shown = texts.in_marker ? whole : out.token;
+  out.in_text = texts.in_marker ? out.marker : whole;
+  const auto row_break = tokenizer.token_id("[IMG_BREAK]"), end = tokenizer.token_id("[IMG_END]");
+  if (out.token == "[IMG]" && row_break && end) out.row_break_id = *row_break, out.end_id = *end;
+  return out;
+}
+
+std::string with_shown_marks(std::string_view prompt, const PictureMarks& marks) {
+  std::string out;
+  for (size_t at; (at = find_text(prompt, marks.marker)) != std::string_view::npos;) {
+    out.append(prompt.substr(0, at)).append(marks.shown);
+    prompt.remove_prefix(at + marks.marker.size());
+  }
+  return out.append(prompt);
+}
+
+StatusOr<std::vector<TokenSpan>> place_pictures(const PictureMarks& marks,
+                                                const std::vector<PictureTokens>& pictures,
+                                                std::vector<int32_t>& ids) {
+  const auto num_marks = static_cast<size_t>(std::ranges::count(ids, marks.id));
+  if (num_marks != pictures.size())
+    return invalid_argument("the prompt has '{}' {} times for {} pictures", marks.token, num_marks,
+                            pictures.size());
+  std::vector<TokenSpan> spans;
+  std::vector<int32_t> out;
+  for (const int32_t id : ids) {
+    if (id != marks.id) {
+      out.push_back(id);
+      continue;
+    }
+    const PictureTokens& picture = pictures[spans.size()];
+    const size_t first = out.size();
+    for (int32_t i = 0; i < picture.count; ++i) {
+      out.push_back(marks.id);
+      const bool ends_row = marks.row_break_id >= 0 && (i + 1) % picture.columns == 0;
+      if (ends_row) out.push_back(i + 1 < picture.count ? marks.row_break_id : marks.end_id);
+    }
+    spans.push_back({static_cast<int32_t>(first), static_cast<int32_t>(out.size() - first)});
+  }
+  ids = std::move(out);
+  return spans;
+}
+
+}  // namespace nereid::vision

@@ -1,0 +1,50 @@
+// Marks of pictures in prompts: a text, then a token for each row of the encoder's output.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace nereid::vision {
+
+struct PictureMarks {
+  std::string marker;   // as chat templates write it
+  std::string shown;    // in its place before the prompt is tokenised, with `token` once
+  std::string in_text;  // in a message whose template has no parts
+  std::string token;    // the one that is repeated
+  int32_t id = 0;       // of `token`
+  // Tokens behind each row of a picture and behind its last row (Pixtral); -1: none.
+  int32_t row_break_id = -1, end_id = -1;
+
+  // Whether `text` could stand for a picture.
+  bool is_in(std::string_view text) const;
+};
+
+// The marks of a model: its token is image_token_id or image_token_index of `dir`/config.json, else
+// a token that models use for pictures. Unimplemented: the tokenizer has none.
+StatusOr<PictureMarks> find_marks(const std::filesystem::path& dir,
+                                  const text::Tokenizer& tokenizer);
+
+// `prompt` with `shown` for each marker.
+std::string with_shown_marks(std::string_view prompt, const PictureMarks& marks);
+
+using TokenSpan = std::array<int32_t, 2>;  // first token, number of tokens
+
+// The tokens of a picture: `count`, of which `columns` are in a row.
+struct PictureTokens {
+  int32_t count = 0, columns = 0;
+};
+
+// Repeats the i-th token of a picture in `ids` as `pictures`[i] has it, with the marks' breaks: the
+// spans, breaks included. InvalidArgument, with `ids` as they were: there are more or fewer.
+StatusOr<std::vector<TokenSpan>> place_pictures(const PictureMarks& marks,
+                                                const std::vector<PictureTokens>& pictures,
+                                                std::vector<int32_t>& ids);
+
+}  // namespace nereid::vision

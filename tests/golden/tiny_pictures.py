@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Makes tiny models of text and pictures with Hugging Face transformers, and their golden outputs.
+
+    pip install torch transformers safetensors pillow torchvision
+    tiny_pictures.py NAME...    writes tests/picture_models/NAME and tests/golden/pictures/NAME.{json,safetensors}
+
+As tiny_models.py: random weights, fitted until the greedy token leads clearly, stored as bf16; golden outputs are
+computed in f32. The golden tensors are what the engine takes: `pixel_values`, a row of pixel values for each patch
+(row by row, but block by block for Qwen), and `image_grid_thw`, the grid of patches (or of each tile).
+"""
+import json
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+VOCAB, STEPS, PROMPTS, PLACEHOLDER, BREAK, END = 512, 24, (5, 12, 40, 70), 500, 501, 502
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TEXT = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, max_position_embeddings=512, rms_norm_eps=1e-5, rope_theta=10000.0,
+            hidden_act="silu", bos_token_id=None, pad_token_id=1, eos_token_id=3, tie_word_embeddings=False,
+            torch_dtype="bfloat16")
+VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_channels=3)
+
+
+def patches_of(pixels, size):
+    """[frames, channels, height, width] as rows of patches, row by row."""
+    frames, channels, height, width = pixels.shape
+    rows = pixels.reshape(frames, channels, height // size, size, width // size, size)
+    return rows.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels * size * size).contiguous()
+
+
+class Fixed:
+    """Square pictures or tiles of one size."""
+
+    def __init__(self, config, side, patch, merge, tiles=1, wraps=False):
+        self.config, self.tiles, self.wraps = config, tiles, wraps
+        self.pixels = torch.randn(tiles, 3, side, side)
+        self.rows = patches_of(self.pixels, patch)
+        self.grid = [tiles, side // patch, side // patch]
+        self.tokens = [PLACEHOLDER] * (tiles * (side // patch // merge) ** 2)
+
+    def inputs(self, ids):
+        return dict(pixel_values=self.pixels[None] if self.wraps else self.pixels)
+
+
+class Pixtral:
+    """A picture of 24 x 16 pixels; a break behind each row of tokens, another id behind the last."""
+
+    def __init__(self, config, merge):
+        self.config = config
+        self.pixels = torch.randn(1, 3, 16, 24)
+        self.rows = patches_of(self.pixels, 4)
+        self.grid = [1, 4, 6]
+        row = [PLACEHOLDER] * (6 // merge) + [BREAK]
+        self.tokens = row * (4 // merge)
+        self.tokens[-1] = END
+
+    def inputs(self, ids):
+        return dict(pixel_values=self.pixels, image_sizes=torch.tensor([[16, 24]]))
+
+
+class Qwen:
+    """A picture of 12 x 20 patches: whole windows of 8 x 8 patches, and parts at two sides."""
+
+    def __init__(self, config):
+        self.config = config
+        self.grid = [1, 12, 20]
+        self.rows = torch.randn(12 * 20, 3 * 2 * 4 * 4)
+        self.tokens = [PLACEHOLDER] * (6 * 10)
+
+    def inputs(self, ids):
+        return dict(pixel_values=self.rows, image_grid_thw=torch.tensor([self.grid]),
+                    mm_token_type_ids=(ids == PLACEHOLDER).int())
+
+
+def config_of(architecture, kind, text, vision, **fields):
+    return dict(architectures=[architecture], model_type=kind, tie_word_embeddings=False, torch_dtype="bfloat16",
+                text_config=TEXT | text, vision_config=VISION | vision) | fields
+
+
+def models():
+    torch.manual_seed(1)
+    pixtral = dict(model_type="pixtral", image_size=64, patch_size=4, hidden_act="silu", head_dim=16, rope_theta=10000.0)
+    return {
+        "mistral3": lambda: Pixtral(config_of(
+            "Mistral3ForConditionalGeneration", "mistral3",
+            dict(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=None), pixtral,
+            image_token_index=PLACEHOLDER, spatial_merge_size=2, vision_feature_layer=-1, projector_hidden_act="gelu",
+            multimodal_projector_bias=False), 2),
+        "pixtral": lambda: Pixtral(config_of(
+            "LlavaForConditionalGeneration", "llava",
+            dict(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=None), pixtral,
+            image_token_index=PLACEHOLDER, vision_feature_layer=-1, vision_feature_select_strategy="full",
+            projector_hidden_act="gelu", image_seq_length=1), 1),
+        "idefics3": lambda: Fixed(config_of(
+            "Idefics3ForConditionalGeneration", "idefics3",
+            dict(architectures=["LlamaForCausalLM"], model_type="llama"),
+            dict(model_type="idefics3_vision", image_size=32, patch_size=4, hidden_act="gelu_pytorch_tanh"),
+            image_token_id=PLACEHOLDER, scale_factor=4), 32, 4, 4, wraps=True),
+        "internvl": lambda: Fixed(config_of(
+            "InternVLForConditionalGeneration", "internvl",
+            dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False),
+            dict(model_type="internvl_vision", image_size=[16, 16], patch_size=[4, 4], attention_bias=True,
+                 hidden_act="gelu", use_qk_norm=False, norm_type="layer_norm", layer_norm_eps=1e-6),
+            image_token_id=PLACEHOLDER, image_seq_length=4, downsample_ratio=0.5), 16, 4, 2, tiles=3),
+        "qwen2_5_vl": lambda: Qwen(config_of(
+            "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl",
+            dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2_5_vl_text", use_sliding_window=False, hidden_size=64,
+                 rope_scaling=dict(type="mrope", mrope_section=[2, 3, 3])),
+            dict(model_type="qwen2_5_vl", depth=2, hidden_act="silu", hidden_size=32, intermediate_size=48, num_heads=2,
+                 in_channels=3, out_hidden_size=64, patch_size=4, spatial_merge_size=2, spatial_patch_size=4,
+                 window_size=32, fullatt_block_indexes=[1], tokens_per_second=2, temporal_patch_size=2),
+            image_token_id=PLACEHOLDER, video_token_id=503, vision_start_token_id=504, vision_end_token_id=505)),
+    }
+
+
+def randomise(net):
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            noise = torch.randn(p.shape)
+            if "lambda" in name:
+                p.copy_(1 + 0.3 * noise)
+            elif p.dim() < 2:
+                p.add_(0.15 * noise)
+            elif "embed_tokens" in name or "position_embedding" in name or "cls_token" in name:
+                p.copy_(0.2 * noise)
+            else:
+                p.copy_(1.6 * noise / p[0].numel() ** 0.5)
+
+
+def logits_of(net, model, ids):
+    return net(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+               **model.inputs(torch.tensor([ids]))).logits[0]
+
+
+def lead(logits, wanted):
+    index = torch.tensor(wanted)[:, None]
+    others = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).values
+    return float((logits.gather(1, index) - others).min())
+
+
+def fit(net, model, prompts, wanted):
+    optimiser = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=3e-3, weight_decay=0.0)
+    for _ in range(400):
+        loss, worst = 0.0, float("inf")
+        for prompt, tokens in zip(prompts, wanted):
+            logits = logits_of(net, model, prompt + tokens[:-1])[len(prompt) - 1:]
+            loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor(tokens))
+            worst = min(worst, lead(logits.detach(), tokens))
+        if worst > 4.5:
+            return
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
+        optimiser.step()
+
+
+def load(folder):
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def make(name, model):
+    folder = ROOT / "picture_models" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(model.config))
+    torch.manual_seed(0)
+    net = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
+    net = net.float().eval()
+    randomise(net)
+    ids = iter((torch.randperm(VOCAB - 30)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
+    prompts = [[next(ids) for _ in range(length)] for length in PROMPTS]
+    wanted = [[next(ids) for _ in range(STEPS)] for _ in PROMPTS]
+    prompts = [prompt[:2] + model.tokens + prompt[2:] for prompt in prompts]
+    fit(net, model, prompts, wanted)
+    net.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(model.config, indent=2))  # as it was, not as saved
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    net = load(folder)
+    cases = []
+    for i, prompt in enumerate(prompts):
+        greedy, leads = [], []
+        for _ in range(STEPS):
+            with torch.no_grad():
+                best = logits_of(net, model, prompt + greedy)[-1].topk(2)
+            greedy.append(int(best.indices[0]))
+            leads.append(float(best.values[0] - best.values[1]))
+        cases.append(dict(prompt_ids=prompt, greedy_ids=greedy, min_lead=round(min(leads), 3)))
+        print(name, i, "as fitted" if greedy == wanted[i] else "not as fitted", cases[-1]["min_lead"])
+    golden = ROOT / "golden" / "pictures"
+    (golden / f"{name}.json").write_text(json.dumps(dict(model=name, cases=cases)))
+    save_file(dict(pixel_values=model.rows, image_grid_thw=torch.tensor([model.grid])), golden / f"{name}.safetensors")
+
+
+if __name__ == "__main__":
+    known = models()
+    for name in sys.argv[1:]:
+        make(name, known[name]())
