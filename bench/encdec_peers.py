@@ -3,7 +3,7 @@
 published dimensions, random inputs, outputs of a fixed length.
 
     python3 -m venv build/encdec-venv
-    build/encdec-venv/bin/pip install --index-url https://download.pytorch.org/whl/cpu torch
+    build/encdec-venv/bin/pip install torch
     build/encdec-venv/bin/pip install ctranslate2 transformers safetensors numpy
     build/encdec-venv/bin/python bench/encdec_peers.py build/release/bin/nereid [--models t5-base nllb-200-600m whisper-small]
 

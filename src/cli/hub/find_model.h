@@ -16,7 +16,7 @@ namespace nereid::cli {
 StatusOr<std::filesystem::path> find_hub_model(const std::string& address,
                                                const std::filesystem::path& cache_dir);
 
-// The same without a download; nullopt: it is not in the caches.
+// The model's path in the caches, without a download; nullopt: absent.
 StatusOr<std::optional<std::filesystem::path>> find_cached_model(
     const std::string& address, const std::filesystem::path& cache_dir);
 

@@ -223,7 +223,7 @@ void attend_token(const Attention& a, int64_t i, const std::vector<int32_t>& pos
   }
 }
 
-// The same heads and cache in terms of Attention, with the blocks of the encoder's output.
+// Heads and cache of cross attention as an Attention, with the blocks of the encoder's output.
 template <class Op>
 Attention cross_of(const Op& a) {
   Attention b = {.qkv = a.q, .heads = a.heads, .cache = a.cache, .scale = a.scale};
