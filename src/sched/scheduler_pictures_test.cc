@@ -48,9 +48,11 @@ Step run(Scheduler& sched) {
   for (const ScheduledRow& row : plan.rows) {
     out.rows.push_back(fmt::format("{}: {}-{}", row.sequence->id(), row.start, row.end()));
     const std::vector<EncoderSpec>& inputs = row.sequence->spec().encoder_inputs;
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].begin < row.end() && inputs[i].end > row.start)
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].begin < row.end() && inputs[i].end > row.start) {
         EXPECT_FALSE(row.sequence->result_blocks(i).empty()) << out.rows.back();
+      }
+    }
   }
   const SampledTokens drawn{.token = 7};
   for (const ScheduledRow& row : plan.rows) sched.commit(row, given(row, drawn));
