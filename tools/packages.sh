@@ -72,7 +72,7 @@ make_deb() {
     "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
   cp docs/security.md "$doc/"
   cp $here/nereid.default "$deb/etc/default/nereid"
-  cp $here/nereid.service "$deb/lib/systemd/system/"
+  cp $here/nereid.{service,socket} "$deb/lib/systemd/system/"
   cp $here/lintian-overrides "$deb/usr/share/lintian/overrides/nereid"
   echo /etc/default/nereid >"$deb/DEBIAN/conffiles"
   # As dpkg-gencontrol counts: files in KiB, rounded up, and 1 KiB for each folder and link.

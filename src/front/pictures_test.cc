@@ -109,6 +109,12 @@ TEST_F(PicturesTest, AChatHasItsPicture) {
   EXPECT_EQ(reply.json().at("usage").at("prompt_tokens").to_number<size_t>(), prompt.size());
 }
 
+TEST_F(PicturesTest, ListsOfModelsHavePicturesAmongTheInputs) {
+  const json::value list = ask(port_, "GET", "/v1/models", "").json();
+  EXPECT_EQ(json::serialize(list.at("data").at(0).at("architecture")),
+            R"({"input_modalities":["text","image"],"output_modalities":["text"]})");
+}
+
 TEST_F(PicturesTest, SeveralPicturesKeepTheirOrder) {
   const Reply reply = ask_chat(
       chat({text("one"), part(data_url("rgb_2x3.png")), text("two"), part(data_url("grey.png"))}));

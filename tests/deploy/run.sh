@@ -27,9 +27,10 @@ fi
 if command -v systemd-analyze >/dev/null; then
   unit=$1/deploy/nereid.service
   sed "s|^ExecStart=[^ ]*|ExecStart=$(realpath "$1/bin/nereid")|; /^Documentation=/d" tools/packages/nereid.service >"$unit"
-  faults=$(systemd-analyze verify --man=no "$unit" 2>&1 | grep -F nereid.service || true)
+  cp tools/packages/nereid.socket "$1/deploy/"
+  faults=$(systemd-analyze verify --man=no "$unit" "$1/deploy/nereid.socket" 2>&1 | grep -E 'nereid\.(service|socket)' || true)
   [ -z "$faults" ] || { echo "$faults" >&2; exit 1; }
-  echo "deploy: systemd: the unit"
+  echo "deploy: systemd: the units"
 else
   skip systemd-analyze "not installed"
 fi

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 
 import own_server
+import pictures
 import scripted_model
 import skips
 import webdriver
@@ -338,6 +339,40 @@ def check_forms(page):
     page.set(tools="", tool_choice="", temperature="", max_tokens="")
 
 
+def check_pictures(page):
+    """Pictures are chosen or dropped, shown, removed, sent in front of the text, and kept with the conversation."""
+    browser = page.browser
+    page.open()
+    url = pictures.data_url("rgb_28x28.png")
+    attach = """const bytes = Uint8Array.from(atob(arguments[0].split(',')[1]), (c) => c.charCodeAt(0)), data = new DataTransfer();
+      data.items.add(new File([bytes], arguments[1], { type: arguments[2] }));
+      const input = document.querySelector('#attach-files');
+      if (arguments[3]) document.querySelector('#talk').dispatchEvent(new DragEvent('drop', { dataTransfer: data }));
+      else { input.files = data.files; input.dispatchEvent(new Event('change')); }"""
+    number = "return document.querySelectorAll('#attached img').length === arguments[0]"
+    assert browser.run("return document.querySelector('#attach').checkVisibility()")
+    browser.run(attach, url, "a.png", "image/png", False)
+    browser.run(attach, pictures.data_url("rgb_27x29.png"), "b.png", "image/png", True)
+    browser.wait(number.replace("arguments[0]", "2"))
+    browser.click("#attached [aria-label='Remove picture 2']")
+    browser.wait(number.replace("arguments[0]", "1"))
+    browser.run(attach, url, "c.svg", "image/svg+xml", False)
+    browser.wait("return document.querySelector('#notice').textContent.includes('c.svg is none of PNG')")
+    page.check_looks(1280)
+    page.set(max_tokens="8", temperature="0")
+    page.send("What is it?")
+    content = page.proxy.bodies[-1]["messages"][-1]["content"]
+    assert content == [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"}], content
+    assert page.answers(".error") == [""] and browser.run(number, 0), page.answers(".error")
+    page.screenshot("picture")
+    browser.do("/refresh")
+    browser.wait("return document.querySelectorAll('.message.user .pictures img').length === 1")
+    browser.wait("return document.querySelector('#model').options.length > 0")
+    browser.click(".message:last-child button", "Regenerate")
+    page.wait_idle()
+    assert page.proxy.bodies[-1]["messages"][-1]["content"] == content
+
+
 def check_live(page):
     browser = page.browser
     browser.click("#tab-live")
@@ -492,12 +527,14 @@ def main():
             page.check_console()
             check_policy(page)
             assert all(path.startswith(PREFIX) for path in proxy.paths), proxy.paths
+        with pictures.served(nereid) as server, proxied(server) as proxy:
+            check_pictures(Page(browser, proxy, folder))
         model = os.path.join(scratch, "model")
         prompts = scripted_model.write(model, TEXTS)
         arguments = ("--grpc-port", "-1", "--api-key", "secret", "--reasoning-parser", "qwen3", "--tool-call-parser", "hermes")
         with own_server.serving(nereid, *arguments, model=model) as server, proxied(server) as proxy:
             check_scripted(Page(browser, proxy, folder), prompts)
-    print("page: chats, probabilities, forms, tools, stop, live figures, looks and hostile texts in Chromium")
+    print("page: chats, probabilities, forms, tools, stop, pictures, live figures, looks and hostile texts in Chromium")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,29 @@ def check_ports_in_use():
         assert done.returncode == 1 and said in text and "KV cache" not in text, (said, text)
 
 
+def check_socket_activation(folder):
+    """The port that systemd opened is taken over; a client that connected before the start is answered."""
+    with socket.create_server(("127.0.0.1", 0)) as opened, open(os.path.join(folder, "activated"), "w") as log:
+        port = opened.getsockname()[1]
+
+        def activated(*flags):  # LISTEN_PID is the process that the shell becomes
+            return subprocess.Popen(["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", BINARY, "serve", MODEL, "--http-port", str(port),
+                                     "--metrics-port", "-1", *flags], stdout=log, stderr=subprocess.STDOUT, close_fds=False,
+                                    preexec_fn=lambda: (os.dup2(opened.fileno(), 3), os.set_inheritable(3, True)))  # noqa: PLW1509, one thread
+        other = activated("--host", "127.0.0.2")
+        assert other.wait(60) == 1
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            process = activated("--host", "127.0.0.1")
+            client.settimeout(120)
+            reply = client.makefile("rb").read()
+        assert reply.startswith(b"HTTP/1.1 200 ") and b'"quickstart"' in reply, reply
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    with open(log.name) as file:
+        assert f"the socket that systemd opened for port {port} listens on 127.0.0.1, not on 127.0.0.2" in file.read()
+
+
 def check_not_a_repository(folder):
     """A model's folder in the place of a folder of models."""
     model = os.path.join(folder, "repository", "m")
@@ -180,6 +203,7 @@ def main():
             done = subprocess.run([BINARY, "serve", MODEL, flag, value], capture_output=True, text=True, check=False)
             assert done.returncode == 105 and f"{flag}: " in done.stderr and said in done.stderr, done
         check_ports_in_use()
+        check_socket_activation(folder)
         check_not_a_repository(folder)
     print("start: all passed")
 

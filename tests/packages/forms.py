@@ -112,7 +112,7 @@ def check(name, root, install, words, remove):
 
 def check_service(root, deb):
     """The unit under systemd as process 1, with a network of its own: enabled at boot, stopped without a fault."""
-    run_in(root, f"apt-get install -y --no-install-recommends /tmp/{deb}; systemctl enable nereid; systemd-analyze verify --man=no nereid.service; "
+    run_in(root, f"apt-get install -y --no-install-recommends /tmp/{deb}; systemctl enable nereid; systemd-analyze verify --man=no nereid.service nereid.socket; "
                  "systemd-analyze security --offline=yes --threshold=25 nereid.service")
     with open(root / "tmp" / "log", "w") as log:
         start = time.monotonic()

@@ -9,9 +9,10 @@
 
 namespace nereid::front {
 
-// Opens `socket` on an address or a name that resolves to one. `reuse_port`: other processes
-// may listen there too. InvalidArgument: the host has no address; Unavailable: the port is in
-// use or not allowed.
+// Opens `socket` on an address or a name that resolves to one, or takes over the socket on that
+// port that systemd opened for this process (socket activation). `reuse_port`: other processes may
+// listen there too. InvalidArgument: the host has no address, or systemd's
+// socket is on another one; Unavailable: the port is in use or not allowed.
 Status listen_on(boost::asio::ip::tcp::acceptor& socket, const std::string& host, int port,
                  bool reuse_port);
 

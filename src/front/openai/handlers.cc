@@ -18,11 +18,16 @@ namespace nereid::front {
 namespace {
 
 json::object model_card(const LanguageModel& model, int64_t created) {
-  return {{"id", model.id},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "nereid"},
-          {"max_model_len", model.max_seq_len}};
+  json::object card = {{"id", model.id},
+                       {"object", "model"},
+                       {"created", created},
+                       {"owned_by", "nereid"},
+                       {"max_model_len", model.max_seq_len}};
+  // As OpenRouter's list has it; models of text alone keep the fields that they had.
+  if (model.pictures.ok())
+    card["architecture"] = json::object{{"input_modalities", json::array{"text", "image"}},
+                                        {"output_modalities", json::array{"text"}}};
+  return card;
 }
 
 json::object adapter_card(const LanguageModel& model, const backend::LoraModule& adapter,

@@ -206,7 +206,8 @@ Answer detokenize(const OpenAiContext& context, const Request& http, const Promp
   if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
   auto& [model, ids] = std::get<IdsOfModel>(read);
   const size_t id_bytes = ids.size() * sizeof(int32_t);
-  body.expect(id_bytes + model->tokenizer->text_bytes(ids));
+  // The text, and the reply that has it twice: refused before any of it is made.
+  body.expect(id_bytes + 3 * model->tokenizer->text_bytes(ids));
   const std::string text = model->tokenizer->decode(ids, /*skip_special_tokens=*/false);
   std::vector<int32_t>().swap(ids);
   constexpr std::string_view kPrompt = "{\"prompt\":", kContent = ",\"content\":";

@@ -134,6 +134,7 @@ OllamaModel ollama_model(const LanguageModel& model, std::time_t since) {
   if (model.tool_format) out.capabilities.emplace_back("tools");
   if (model.infill) out.capabilities.emplace_back("insert");
   if (model.reasoning_format) out.capabilities.emplace_back("thinking");
+  if (model.pictures.ok()) out.capabilities.emplace_back("vision");
   if (model.embedding_size > 0) out.capabilities.emplace_back("embedding");
   return out;
 }

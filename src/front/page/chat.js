@@ -29,6 +29,7 @@ function showModels() {
   const has = (id) => models.some((entry) => entry.id === id);
   byId("model").value = has(model) ? model : models[0]?.id ?? "";
   byId("other-model").value = has(other) ? other : "";
+  showAttach();
 }
 
 function showChats() {
@@ -89,7 +90,7 @@ const idleButton = (label, action) => el("button", { "data-idle": true, onclick:
 
 function userElement(message, index) {
   const text = el("div", { class: "text" }, message.content);
-  const box = el("div", { class: "message user" }, el("h2", {}, "You"), text,
+  const box = el("div", { class: "message user" }, el("h2", {}, "You"), pictureRow(message.pictures), text,
     el("div", { class: "actions" }, copyButton(() => message.content), idleButton("Edit", () => editMessage(box, message, index))));
   return box;
 }
@@ -100,10 +101,10 @@ function editMessage(box, message, index) {
   const send = () => {
     if (isRunning() || !area.value.trim()) return;
     chats.current.messages.length = index;
-    chats.current.messages.push({ role: "user", content: area.value });
+    chats.current.messages.push({ ...message, content: area.value });
     ask();
   };
-  box.replaceChildren(el("h2", {}, "You"), area, el("div", { class: "actions" },
+  box.replaceChildren(el("h2", {}, "You"), pictureRow(message.pictures), area, el("div", { class: "actions" },
     el("button", { class: "main", onclick: send }, "Send again"), el("button", { onclick: showMessages }, "Cancel")));
   area.focus();
 }
@@ -182,12 +183,16 @@ async function ask() {
 function send() {
   const area = byId("prompt"), text = area.value;
   if (!text.trim() || isRunning()) return;
-  const before = chats.current.messages.length;
-  chats.current.messages.push({ role: "user", content: text });
+  const before = chats.current.messages.length, pictures = attached.pictures;
+  chats.current.messages.push({ role: "user", content: text, ...(pictures.length > 0 && { pictures }) });
   ask();
-  // A setting that is wrong leaves the text where it is.
-  if (!isRunning()) chats.current.messages.length = before;
-  else area.value = "";
+  // A setting that is wrong leaves the text and the pictures where they are.
+  if (!isRunning()) {
+    chats.current.messages.length = before;
+    return;
+  }
+  area.value = "";
+  attached.take();
 }
 
 function startChat() {
@@ -203,6 +208,7 @@ function startChat() {
     event.preventDefault();
     send();
   });
+  startAttach();
   byId("new-chat").addEventListener("click", () => {
     chats.add();
     showPanel("chats", false);
@@ -213,6 +219,7 @@ function startChat() {
     byId(id).addEventListener("change", () => {
       chats.current.settings[name] = byId(id).value;
       chats.save();
+      showAttach();
     });
   window.addEventListener("storage", (event) => {
     if (event.key !== kept.name("chats")) return;

@@ -1,9 +1,12 @@
 
 // Conversations, kept in localStorage. A conversation has settings and messages: of the user
-// (content), of the model (answers, and the number of the chosen one), of tools (id, name, content).
+// (content, pictures as data URLs), of the model (answers, and the number of the chosen one), of tools (id, name, content).
 
 // Without tokens and their probabilities, which would fill the storage.
 const keptText = (chats) => JSON.stringify(chats, (key, value) => (key === "tokens" ? [] : value));
+// Without pictures too; their number stays.
+const keptWords = (chats) => JSON.stringify(chats, (key, value) =>
+  (key === "tokens" ? [] : key === "pictures" ? value.map(() => null) : value));
 
 // Whether a stored value is a conversation.
 const isChat = (chat) => chat?.settings && Array.isArray(chat.messages) && chat.messages.every((message) => message?.role);
@@ -46,7 +49,10 @@ class Conversations {
     return this.current !== before;
   }
   save() {
-    if (!kept.set("chats", JSON.parse(keptText(this.all)))) notice("The browser has no room for more conversations: delete some.");
+    if (kept.set("chats", JSON.parse(keptText(this.all)))) return;
+    notice(kept.set("chats", JSON.parse(keptWords(this.all)))
+      ? "The browser has no room for the pictures of the conversations: they are lost when the page is closed."
+      : "The browser has no room for more conversations: delete some.");
   }
 }
 const chats = new Conversations();
@@ -58,11 +64,18 @@ function titleOf(chat) {
 
 const chosenAnswer = (message) => message.answers[message.chosen] ?? message.answers[0];
 
+// A user's text, behind its pictures if there are any.
+function userContent({ content, pictures }) {
+  const shown = (pictures ?? []).filter(Boolean);
+  if (shown.length === 0) return content;
+  return [...shown.map((url) => ({ type: "image_url", image_url: { url } })), { type: "text", text: content }];
+}
+
 // The messages as the API takes them. Answers without text and calls are left out.
 function apiMessages(chat) {
   const out = chat.settings.system ? [{ role: "system", content: chat.settings.system }] : [];
   for (const message of chat.messages) {
-    if (message.role === "user") out.push({ role: "user", content: message.content });
+    if (message.role === "user") out.push({ role: "user", content: userContent(message) });
     if (message.role === "tool") out.push({ role: "tool", tool_call_id: message.id, content: message.content });
     if (message.role !== "assistant") continue;
     const { content, calls } = chosenAnswer(message);
