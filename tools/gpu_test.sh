@@ -19,7 +19,7 @@ pack() {
     cp "$program" "$bundle/bin/"
     strip --strip-unneeded "$bundle/bin/$(basename "$program")"
   done
-  cp -r "$here"/../tests/{golden,models,heads,adapters,encoder_models} "$bundle/tests/"
+  cp -r "$here"/../tests/{golden,models,heads,adapters,encoder_models,picture_models} "$bundle/tests/"
   cp -r "$here"/../models/quickstart* "$bundle/models/"
   cp "${BASH_SOURCE[0]}" "$bundle/tools/"
   # Libraries missing in the bundle, except glibc's own.
