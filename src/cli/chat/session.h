@@ -49,7 +49,6 @@ class ChatSession {
   void clear() { messages_.clear(); }
   void set_system(std::string text) { system_ = std::move(text); }
   const std::string& system() const { return system_; }
-  size_t num_messages() const { return messages_.size(); }
 
   // A field of requests, such as temperature; null: takes it back. InvalidArgument: the value is no
   // JSON, or the field is the session's own.

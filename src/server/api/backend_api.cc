@@ -87,10 +87,7 @@ NEREID_CATCH
 
 TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32_t config_version,
                                               TRITONSERVER_Message** model_config) try {
-  if (config_version != 1) {
-    return to_error(
-        unsupported("model config version {} is not supported, only 1", config_version));
-  }
+  if (config_version != 1) return refuse_config_version(config_version);
   *model_config = new TRITONSERVER_Message{of(model)->config().json};
   return nullptr;
 }
@@ -102,10 +99,7 @@ NEREID_GETTER(TRITONBACKEND_ModelAutoCompleteConfig, TRITONBACKEND_Model, bool,
 TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model* model,
                                                  const uint32_t config_version,
                                                  TRITONSERVER_Message* model_config) try {
-  if (config_version != 1) {
-    return to_error(
-        unsupported("model config version {} is not supported, only 1", config_version));
-  }
+  if (config_version != 1) return refuse_config_version(config_version);
   return to_error(of(model)->auto_complete(model_config->text));
 }
 NEREID_CATCH

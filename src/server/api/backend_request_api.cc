@@ -44,13 +44,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
                                                    const char** key,
                                                    TRITONSERVER_ParameterType* type,
                                                    const void** vvalue) try {
-  const auto& parameters = of(request)->parameters;
-  if (index >= parameters.size())
-    return out_of_bounds("request", "parameters", index, parameters.size());
-  *key = parameters[index].name.c_str();
-  *type = parameters[index].type();
-  *vvalue = parameters[index].pointer();
-  return nullptr;
+  return give_parameter("request", of(request)->parameters, index, key, type, vvalue);
 }
 NEREID_CATCH
 
@@ -227,34 +221,8 @@ NEREID_CATCH
 
 NEREID_DELETER(TRITONBACKEND_ResponseDelete, TRITONBACKEND_Response, of(x))
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetStringParameter(TRITONBACKEND_Response* response,
-                                                             const char* name,
-                                                             const char* value) try {
-  of(response)->set_parameter({name, std::string(value)});
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetIntParameter(TRITONBACKEND_Response* response,
-                                                          const char* name, int64_t value) try {
-  of(response)->set_parameter({name, value});
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetBoolParameter(TRITONBACKEND_Response* response,
-                                                           const char* name, bool value) try {
-  of(response)->set_parameter({name, value});
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ResponseSetDoubleParameter(TRITONBACKEND_Response* response,
-                                                             const char* name, double value) try {
-  of(response)->set_parameter({name, value});
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_PARAMETER_SETTERS(TRITONBACKEND_Response, TRITONBACKEND_Response,
+                         of(x)->set_parameter(std::move(parameter)))
 
 TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(TRITONBACKEND_Response* response,
                                                  TRITONBACKEND_Output** output, const char* name,

@@ -80,10 +80,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelConfig(TRITONREPOAGENT_Agent*,
                                                 TRITONREPOAGENT_AgentModel* model,
                                                 const uint32_t config_version,
                                                 TRITONSERVER_Message** model_config) try {
-  if (config_version != 1) {
-    return to_error(
-        unsupported("model config version {} is not supported, only 1", config_version));
-  }
+  if (config_version != 1) return refuse_config_version(config_version);
   *model_config = new TRITONSERVER_Message{of(model)->config_json()};
   return nullptr;
 }

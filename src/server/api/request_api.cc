@@ -132,12 +132,10 @@ TRITONSERVER_Error* with_input(TRITONSERVER_InferenceRequest* request, const cha
   return nullptr;
 }
 
-TRITONSERVER_Error* set_parameter(TRITONSERVER_InferenceRequest* request,
-                                  TRITONSERVER_Parameter parameter) {
-  auto& parameters = of(request)->parameters;
+void set_parameter(InferenceRequest& request, TRITONSERVER_Parameter parameter) {
+  auto& parameters = request.parameters;
   std::erase_if(parameters, [&](const auto& p) { return p.name == parameter.name; });
   parameters.push_back(std::move(parameter));
-  return nullptr;
 }
 
 }  // namespace
@@ -281,29 +279,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const char* value) try {
-  return set_parameter(request, {key, std::string(value)});
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetIntParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const int64_t value) try {
-  return set_parameter(request, {key, value});
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetBoolParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const bool value) try {
-  return set_parameter(request, {key, value});
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDoubleParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const double value) try {
-  return set_parameter(request, {key, value});
-}
-NEREID_CATCH
+NEREID_PARAMETER_SETTERS(TRITONSERVER_InferenceRequest, TRITONSERVER_InferenceRequest,
+                         set_parameter(*of(x), std::move(parameter)))
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(
     TRITONSERVER_InferenceRequest* request, TRITONSERVER_InferenceRequestReleaseFn_t fn,
@@ -358,13 +335,7 @@ NEREID_GETTER(TRITONSERVER_InferenceResponseParameterCount, TRITONSERVER_Inferen
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
     TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
     TRITONSERVER_ParameterType* type, const void** vvalue) try {
-  const auto& parameters = of(response)->parameters;
-  if (index >= parameters.size())
-    return out_of_bounds("response", "parameters", index, parameters.size());
-  *name = parameters[index].name.c_str();
-  *type = parameters[index].type();
-  *vvalue = parameters[index].pointer();
-  return nullptr;
+  return give_parameter("response", of(response)->parameters, index, name, type, vvalue);
 }
 NEREID_CATCH
 

@@ -101,15 +101,11 @@ NEREID_STORE_OPTION(SetCacheDirectory, const char*, cache_dir)
 NEREID_STORE_OPTION(SetRepoAgentDirectory, const char*, agent_dir)
 #undef NEREID_STORE_OPTION
 
-// A setter for GPUs of the core's own, which it does not have: every value is accepted, since
-// none has an effect.
-#define NEREID_MOOT_OPTION(setter, ...)                                               \
-  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
-                                                         __VA_ARGS__) {               \
-    return nullptr;                                                                   \
-  }
-NEREID_MOOT_OPTION(SetEnablePeerAccess, bool)
-#undef NEREID_MOOT_OPTION
+// GPUs of the core's own, which it does not have: every value is accepted, none has an effect.
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetEnablePeerAccess(TRITONSERVER_ServerOptions*,
+                                                                  bool) {
+  return nullptr;
+}
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsInterval(
     TRITONSERVER_ServerOptions* options, uint64_t metrics_interval_ms) try {
@@ -369,10 +365,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server,
                                                    const char* model_name, int64_t model_version,
                                                    uint32_t config_version,
                                                    TRITONSERVER_Message** model_config) try {
-  if (config_version != 1) {
-    return to_error(
-        unsupported("model config version {} is not supported, only 1", config_version));
-  }
+  if (config_version != 1) return refuse_config_version(config_version);
   auto model = of(server)->find(model_name, model_version);
   if (!model.ok()) return to_error(model.status());
   *model_config = message_of((*model)->config().json);

@@ -16,7 +16,7 @@ namespace nereid::server {
 namespace {
 
 namespace pb = google::protobuf;
-constexpr size_t kMaxConfigBytes = 4 << 20;
+constexpr size_t kMaxModelConfigBytes = 4 << 20;
 constexpr int kMaxNesting = 64;
 constexpr uint64_t kDefaultIdleUs = 1'000'000;  // idle time of a sequence
 
@@ -33,8 +33,8 @@ class FirstError : public pb::io::ErrorCollector {
 };
 
 Status parse_text(std::string_view text, Parsed& out) {
-  if (text.size() > kMaxConfigBytes) {
-    return invalid_argument("{}: larger than {} bytes", out.path, kMaxConfigBytes);
+  if (text.size() > kMaxModelConfigBytes) {
+    return invalid_argument("{}: larger than {} bytes", out.path, kMaxModelConfigBytes);
   }
   pb::TextFormat::Parser parser;
   FirstError error;
@@ -198,8 +198,8 @@ Status parse_again(const ModelConfig& config, Parsed& out) {
 }
 
 Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
-  if (text.size() > kMaxConfigBytes) {
-    return invalid_argument("Invalid config override: larger than {} bytes", kMaxConfigBytes);
+  if (text.size() > kMaxModelConfigBytes) {
+    return invalid_argument("Invalid config override: larger than {} bytes", kMaxModelConfigBytes);
   }
   pb::util::JsonParseOptions options;
   options.case_insensitive_enum_parsing = true;

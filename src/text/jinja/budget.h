@@ -62,7 +62,6 @@ class Budget {
     work(bytes / 64 * (std::min<size_t>(size, 256) / 32));
     scan(size);
   }
-  size_t steps_left() const { return steps_left_; }
 
  private:
   void ask() {

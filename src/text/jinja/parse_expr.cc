@@ -274,14 +274,18 @@ ExprPtr Parser::parse_postfix(ExprPtr expr) {
     if (is_op(".") || is_op("[")) {
       expr = parse_subscript(std::move(expr));
     } else if (is_op("(")) {
-      ExprPtr call = new_expr(Expr::kCall);
-      call->parts.push_back(std::move(expr));
-      call->args = parse_args();
-      expr = finish(std::move(call));
+      expr = parse_call(std::move(expr));
     } else {
       return expr;
     }
   }
+}
+
+ExprPtr Parser::parse_call(ExprPtr callee) {
+  ExprPtr call = new_expr(Expr::kCall);
+  call->parts.push_back(std::move(callee));
+  call->args = parse_args();
+  return finish(std::move(call));
 }
 
 ExprPtr Parser::parse_subscript(ExprPtr expr) {
@@ -332,10 +336,7 @@ ExprPtr Parser::parse_filters(ExprPtr expr, bool start_inline) {
     } else if (expr && is_name("is")) {
       expr = parse_test(std::move(expr));
     } else if (expr && is_op("(")) {
-      ExprPtr call = new_expr(Expr::kCall);
-      call->parts.push_back(std::move(expr));
-      call->args = parse_args();
-      expr = finish(std::move(call));
+      expr = parse_call(std::move(expr));
     } else {
       return expr;
     }

@@ -71,6 +71,7 @@ class Parser {
   ExprPtr parse_number();
   ExprPtr parse_postfix(ExprPtr expr);
   ExprPtr parse_filters(ExprPtr expr, bool start_inline);
+  ExprPtr parse_call(ExprPtr callee);
   ExprPtr parse_subscript(ExprPtr expr);
   ExprPtr parse_test(ExprPtr expr);
   ExprPtr parse_tuple(bool with_condition, std::string_view stop_name, bool in_parentheses);

@@ -55,7 +55,6 @@ class Decoder {
 
   // True when the decoder is ByteLevel alone.
   bool is_byte_level() const { return byte_level_; }
-  bool has_byte_fallback() const { return byte_fallback_; }
 
   // The bytes that `token` adds to a text in which it is not the first token.
   std::string continuation_bytes(std::string_view token) const;
