@@ -76,7 +76,9 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
     c.require(kFraction, 1.0);
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   if (c.has("mrope_section")) rope.sections = c.integers("mrope_section", 1, kMaxHeadDim);
-  if (type == "default" || (type == "mrope" && !rope.sections.empty())) return;
+  if (type == "default" || (type == "mrope" && !rope.sections.empty()) ||
+      (type == "axial" && fields.in_plane))
+    return;
   if (type == "longrope" || type == "su") return read_longrope(c, t, fields, original, rope);
   if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn")
     return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, dynamic, llama3, "

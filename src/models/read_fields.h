@@ -25,6 +25,7 @@ struct RopeFields {
   std::optional<double> fraction;  // rotary share of a head's columns; none: must be 1
   bool ntk_alpha = false;          // dynamic: `alpha` scales theta, as for a longer context
   bool own_mscale = false;         // longrope: has `short_mscale` and `long_mscale`
+  bool in_plane = false;           // of a picture's rows and columns: newer files say "axial"
 };
 // Reads theta, fraction, and `rope_scaling` or `rope_parameters`.
 RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});

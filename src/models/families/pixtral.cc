@@ -40,7 +40,7 @@ Traits read_pixtral_tower(Config& c, int32_t merge) {
   Traits t = read_decoder(c, {.vocab = 1, .positions = 1, .norm_eps = 1e-5, .activation = "gelu"},
                           {.norm_eps = "layer_norm_eps"});
   if (t.head_dim % 4 != 0) c.fail("head_dim", fmt::format("{} is not a multiple of 4", t.head_dim));
-  t.ropes = {read_rope(c, t)};
+  t.ropes = {read_rope(c, t, {.in_plane = true})};
   t.ropes[0].plane = Plane::kAlternating;
   t.bidirectional = t.embed_norm = true;
   const int32_t side = c.integer("image_size", 1, kMaxSide, 1024);
