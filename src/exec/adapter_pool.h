@@ -64,7 +64,7 @@ class AdapterPool {
   // load() of earlier steps (with needs_loads(): also of this step).
   Status run(int32_t area, Stream& stream) const;
 
-  int32_t num_modules() const { return static_cast<int32_t>(modules_.size()); }
+  int32_t num_parts() const { return static_cast<int32_t>(parts_.size()); }  // entries of a table
 
   // Sets the adapter tables and weights that kernels read.
   void add_to(kernels::BatchView& step) const;

@@ -91,8 +91,10 @@ StatusOr<std::unique_ptr<EncoderPass>> EncoderPass::create(
   memory.rope_components = pass->ropes_.components();
   memory.exchange = &exchange;
   memory.adapters = &adapters;
-  memory.first_adapter_module =
-      adapters.num_modules() - static_cast<int32_t>(std::ssize(pass->file_.plan().modules));
+  const io::Plan& own = pass->file_.plan();
+  const auto num_parts =
+      mapping.is_single() ? std::ssize(own.modules) : std::ssize(own.module_parts);
+  memory.first_adapter_module = adapters.num_parts() - static_cast<int32_t>(num_parts);
   ASSIGN_OR_RETURN(pass->bound_, BoundPlan::bind(pass->file_.plan(), pass->limits_, device.info(),
                                                  registry, memory));
   return pass;

@@ -94,7 +94,7 @@ class EngineRunner : public Runner {
     if (!plan().mapping.is_single())
       rank_name_ = fmt::format("rank {} on {}", plan().mapping.rank, device.info().id());
     embedding_width_ = exec::embedding_width(plan());
-    RETURN_IF_ERROR(allocate(device));
+    RETURN_IF_ERROR(allocate(device, encoder ? &encoder->plan() : nullptr));
     if (plan().mapping.draws()) {
       ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_,
                                                      vocab_size(), hidden_size() * num_states()));
@@ -282,7 +282,20 @@ class EngineRunner : public Runner {
   const io::Plan& plan() const { return file_.plan(); }
   int32_t* slot_tokens() const { return static_cast<int32_t*>(slot_tokens_.data()); }
 
-  Status allocate(Device& device) {
+  // Parts of the rank's modules: those of the decoder, then of the encoder, whose modules are last.
+  std::vector<io::ModulePart> module_parts(const io::Plan* encoder) const {
+    std::vector<io::ModulePart> parts = plan().module_parts;
+    if (encoder == nullptr) return parts;
+    const auto first = static_cast<int32_t>(plan().modules.size() - encoder->modules.size());
+    for (io::ModulePart part : encoder->module_parts) {
+      part.module += first;
+      parts.push_back(std::move(part));
+    }
+    return parts;
+  }
+
+  // `encoder`: null: the model has none.
+  Status allocate(Device& device, const io::Plan* encoder) {
     ASSIGN_OR_RETURN(weights_, device.upload(file_.blob().data(), file_.blob().size()));
     for (const io::RowCount extent : {io::RowCount::kTokens, io::RowCount::kSampled}) {
       ASSIGN_OR_RETURN(arenas_[static_cast<int>(extent)],
@@ -302,7 +315,7 @@ class EngineRunner : public Runner {
                                                      plan().model.num_cross_layers, cross, device));
     }
     ASSIGN_OR_RETURN(adapters_,
-                     AdapterPool::create(plan().modules, limits_, device, plan().module_parts,
+                     AdapterPool::create(plan().modules, limits_, device, module_parts(encoder),
                                          !plan().mapping.is_single()));
     ASSIGN_OR_RETURN(ropes_, RopeTables::create(plan(), limits_, device));
     ASSIGN_OR_RETURN(slot_tokens_,

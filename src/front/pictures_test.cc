@@ -1,14 +1,22 @@
 // Chats and completions with pictures over real sockets and a scripted model.
 #include <absl/strings/escaping.h>
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
 #include "base/testing/source_dir.h"
+#include "front/openai/handlers.h"
 #include "front/testing/server_fixture.h"
 
 namespace nereid::front {
@@ -260,6 +268,86 @@ TEST_F(PicturesTest, AnthropicMessagesHaveImages) {
                    body({{"type", "base64"}, {"media_type", "image/tiff"}, {"data", "QUJD"}}))
                   .body,
               HasSubstr("'image/tiff' is none of"));
+}
+
+// Takes connections, reads nothing, and answers when it is destroyed.
+class SilentServer {
+ public:
+  SilentServer() {
+    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 64), 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentServer() {
+    hang_up();
+    ::close(socket_);
+  }
+  // Waits for a connection.
+  void accept() { clients_.push_back(::accept(socket_, nullptr, nullptr)); }
+  // Whether a connection is there.
+  bool has_more() const {
+    pollfd ready{socket_, POLLIN, 0};
+    return ::poll(&ready, 1, 0) > 0;
+  }
+  void hang_up() {
+    for (const int client : clients_) ::close(client);
+    clients_.clear();
+  }
+  std::string url() const { return fmt::format("http://127.0.0.1:{}/a.png", port_); }
+  std::string host() const { return fmt::format("127.0.0.1:{}", port_); }
+
+ private:
+  int socket_ = -1, port_ = 0;
+  std::vector<int> clients_;
+};
+
+class SlowPicturesTest : public PicturesTest {
+ protected:
+  void SetUp() override {
+    openai_.media_domains = {silent_.host()};
+    openai_.farthest_media = hub::Reach::kLoopback;
+    max_body_bytes_ = 8 << 20;
+    PicturesTest::SetUp();
+  }
+  SilentServer silent_;
+};
+
+// More requests with slow URLs than there are workers.
+TEST_F(SlowPicturesTest, OtherTextsDoNotWaitForUrls) {
+  constexpr size_t kRequests = 20;
+  static_assert(kRequests > kTenantFetches);
+  const std::string slow = json::serialize(chat({part(silent_.url()), text("What is it?")}));
+  std::atomic<size_t> num_answers = 0;
+  std::vector<int> statuses(kRequests);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < kRequests; ++i)
+    clients.emplace_back([&, i] {
+      statuses[i] = post("/v1/chat/completions", slow).status;
+      ++num_answers;
+    });
+  for (size_t i = 0; i < kTenantFetches; ++i) silent_.accept();
+  // On the event loop, on a worker, and on the workers for long work.
+  for (const size_t size : {size_t{10}, kQuickPromptBytes + 1000, kLongPromptBytes + 1000}) {
+    // Blanks of the JSON, not of the prompt.
+    const std::string body = std::string(size, ' ') + json::serialize(chat({text("What is it?")}));
+    EXPECT_EQ(post("/v1/chat/completions", body).status, 200) << size;
+  }
+  EXPECT_EQ(ask_chat(chat({part(data_url("rgb_28x28.png"))})).status, 200);
+  EXPECT_EQ(num_answers, 0u);
+  EXPECT_FALSE(silent_.has_more());  // a tenant's URLs are fetched a few at a time
+  silent_.hang_up();
+  for (size_t i = kTenantFetches; i < kRequests; ++i) {
+    silent_.accept();
+    silent_.hang_up();
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_THAT(statuses, ::testing::Each(400));
 }
 
 }  // namespace

@@ -370,7 +370,8 @@ Status check_module_parts(const Plan& plan) {
 
 // The layers' caches of a pipeline stage.
 Status check_caches(const Plan& plan) {
-  NEREID_REQUIRE(plan.caches.empty() == (plan.mapping.pp == 1 || plan.model.num_layers == 0),
+  NEREID_REQUIRE(plan.caches.empty() ==
+                     (plan.mapping.pp == 1 || plan.model.num_layers == 0 || plan.model.is_encoder),
                  "caches: {} of them with {} stages", plan.caches.size(), plan.mapping.pp);
   NEREID_REQUIRE(plan.caches.size() <= static_cast<size_t>(plan.model.num_layers),
                  "caches: {} of {} layers", plan.caches.size(), plan.model.num_layers);

@@ -123,12 +123,36 @@ TEST_F(EncoderAdapters, ModelAndAdapterGiveTheGoldenIds) {
   }
 }
 
+// Ranks of tensors and of stages, whose modules are parts of the encoder's and the decoder's.
+TEST_F(EncoderAdapters, RanksGiveTheGoldenIds) {
+  for (const std::string model : {"bart", "whisper"}) {
+    take_apart(model);
+    ExecutorConfig one = config();
+    one.tp_invariant = true;
+    const auto executor = Executor::create(dir_ / "zeros", one);
+    ASSERT_TRUE(executor.ok()) << executor.status();
+    Client client;
+    for (const auto& [tp, pp] : {std::pair("2", 1), {"1", 2}, {"2", 2}}) {
+      ExecutorConfig ranks = one;
+      ranks.tensor_parallel = tp;
+      ranks.pipeline_parallel = pp;
+      const auto several = Executor::create(dir_ / "zeros", ranks);
+      ASSERT_TRUE(several.ok()) << several.status();
+      for (Case c : golden_cases(model, (*executor)->encoder())) {
+        c.request.lora = LoraConfig{.task_id = kTask};
+        const Outcome got = client.run(**several, c.request);
+        ASSERT_TRUE(got.status.ok()) << got.status;
+        EXPECT_EQ(got.sequences[0][0].tokens, c.greedy) << model << ' ' << tp << ' ' << pp;
+        EXPECT_EQ(difference(client.run(**executor, c.request), got), "") << model;
+      }
+    }
+    std::filesystem::remove_all(dir_ / "zeros");
+    std::filesystem::remove_all(dir_ / "adapter");
+  }
+}
+
 TEST_F(EncoderAdapters, WhatIsNotThereIsRefusedByName) {
   take_apart("bart");
-  ExecutorConfig two = config();
-  two.tensor_parallel = "2";
-  EXPECT_THAT(std::string(Executor::create(dir_ / "zeros", two).status().message()),
-              HasSubstr("tensor_parallel: 2 with enable_lora"));
   std::ofstream(dir_ / "adapter/adapter_config.json")
       << R"({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "use_dora": true})";
   EXPECT_FALSE(Executor::create(dir_ / "zeros", config()).ok());

@@ -248,6 +248,35 @@ TEST_P(EncoderDecoder, TensorRanksGiveTheSameBits) {
     EXPECT_EQ(difference(client.run(*one, c.request), client.run(**two, c.request)), "");
 }
 
+// Each stage runs the encoder for the cross attention of its own layers.
+TEST_P(EncoderDecoder, StagesGiveTheSameBits) {
+  const auto one = open(GetParam(), encoder_config());
+  ASSERT_NE(one, nullptr);
+  ExecutorConfig config = encoder_config();
+  config.pipeline_parallel = 2;
+  const auto two = open(GetParam(), config);
+  ASSERT_NE(two, nullptr);
+  Client client;
+  std::vector<Outcome> expected;
+  std::vector<RequestId> sent;
+  for (const Case& c : golden_cases(GetParam(), one->encoder())) {
+    expected.push_back(client.run(*one, c.request));
+    const Outcome got = client.run(*two, c.request);
+    EXPECT_EQ(difference(expected.back(), got), "");
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.sequences[0][0].tokens, c.greedy);
+  }
+  for (const Case& c : golden_cases(GetParam(), one->encoder()))
+    sent.push_back(client.send(*two, c.request));
+  for (size_t i = 0; i < sent.size(); ++i)
+    EXPECT_EQ(difference(expected[i], client.wait(sent[i])), "") << i;
+  config.pipeline_parallel = 9;
+  EXPECT_THAT(std::string(Executor::create(kSource / "tests/encoder_models" / GetParam(), config)
+                              .status()
+                              .message()),
+              HasSubstr("pp: 9 stages"));
+}
+
 TEST_P(EncoderDecoder, InputsAreChecked) {
   const auto executor = open(GetParam(), encoder_config());
   ASSERT_NE(executor, nullptr);
@@ -315,8 +344,8 @@ TEST(EncoderDecoderOptions, WhatSuchModelsLackIsRefusedByName) {
     const auto executor = Executor::create(kSource / "tests/encoder_models/t5-relu", config);
     return executor.ok() ? "" : std::string(executor.status().message());
   };
-  EXPECT_THAT(error([](ExecutorConfig& c) { c.pipeline_parallel = 2; }),
-              HasSubstr("pipeline_parallel: 2"));
+  EXPECT_THAT(error([](ExecutorConfig& c) { c.draft_model = kSource / "models/quickstart"; }),
+              HasSubstr("draft_model: "));
 }
 
 TEST(EncoderDecoderOptions, ScoresCountAsLogits) {

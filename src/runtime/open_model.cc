@@ -345,13 +345,9 @@ Status open_encoders(const std::filesystem::path& model_dir, const ExecutorConfi
   const io::ModelFacts& facts = ranks.plan().model;
   const bool takes_pictures = facts.pictures.patch_width > 0;
   io::Mapping mapping = ranks.plan().mapping;
-  if (mapping.pp > 1) return refuse("pipeline_parallel", mapping.pp, "1");
+  if (takes_pictures && mapping.pp > 1) return refuse("pipeline_parallel", mapping.pp, "1");
   if (!config.draft_model.empty())
     return refuse("draft_model", config.draft_model.string(), "none");
-  if (config.enable_lora && !takes_pictures && mapping.tp > 1)
-    return unsupported(
-        "tensor_parallel: {} with enable_lora is not for encoder-decoder models; allowed is 1",
-        mapping.tp);
   convert::BuildOptions own = build;
   own.compile.half = models::Half::kEncoder;
   own.compile.head = {};

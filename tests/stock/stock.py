@@ -12,7 +12,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROTOCOLS = "http,grpc"  # protocols that our server is asked over
-OUR_BACKENDS = ("tensorrtllm", "preprocessing", "postprocessing", "tensorrt_llm_bls", "whisper_bls")
+OUR_BACKENDS = ("tensorrtllm", "preprocessing", "postprocessing", "tensorrt_llm_bls", "multimodal_encoders", "whisper_bls")
 
 
 class Parts:

@@ -15,14 +15,12 @@ class BlsModel {
 
   static StatusOr<std::unique_ptr<BlsModel>> create(TRITONBACKEND_Model* model) {
     ASSIGN_OR_RETURN(const ModelSettings config, ModelSettings::read(model));
-    if (const char* key = "multimodal_encoders_name"; config.parameter(key)) {
-      return unsupported("model '{}': parameter '{}' is not supported", config.name, key);
-    }
     BlsSettings s;
     RETURN_IF_ERROR(take(TRITONBACKEND_ModelServer(model, &s.server)));
     s.decoupled = config.decoupled;
     s.llm_model = config.parameter("tensorrt_llm_model_name").value_or(s.llm_model);
     s.draft_model = config.parameter("tensorrt_llm_draft_model_name").value_or("");
+    s.encoders_model = config.parameter("multimodal_encoders_name").value_or("");
     ASSIGN_OR_RETURN(s.accumulate_tokens, config.boolean("accumulate_tokens", false));
     return std::make_unique<BlsModel>(std::move(s));
   }

@@ -10,9 +10,7 @@
 namespace nereid::backend {
 namespace {
 
-struct Rename {
-  const char *from, *to;
-};
+using Rename = BlsRun::Rename;
 
 constexpr Rename kToPreprocessing[] = {{"text_input", "QUERY"},
                                        {"max_tokens", "REQUEST_OUTPUT_LEN"},
@@ -42,6 +40,7 @@ constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
                                          {"IMAGE_PATCHES", "image_patches"},
                                          {"IMAGE_GRIDS", "image_grids"},
                                          {"IMAGE_TOKEN_SPANS", "image_token_spans"},
+                                         {"OUT_PROMPT_TABLE_EXTRA_IDS", "prompt_table_extra_ids"},
                                          {"OUT_END_ID", "end_id"},
                                          {"OUT_PAD_ID", "pad_id"}};
 
@@ -92,6 +91,28 @@ constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
                              {"guided_decoding_guide_type", "guided_decoding_guide_type"},
                              {"guided_decoding_guide", "guided_decoding_guide"}};
 
+// Outputs of the preprocessing model that the model of pictures' encoders takes; other models of
+// pictures than LLaVA have the later ones.
+constexpr Rename kPreprocessedToEncoders[] = {{"PIXEL_VALUES", "pixel_values"},
+                                              {"REQUEST_OUTPUT_LEN", "max_tokens"},
+                                              {"ASPECT_RATIO_IDS", "aspect_ratio_ids"},
+                                              {"ASPECT_RATIO_MASK", "aspect_ratio_mask"},
+                                              {"CROSS_ATTENTION_MASK", "cross_attention_mask"},
+                                              {"ATTENTION_MASK", "attention_mask"},
+                                              {"IMAGE_GRID_THW", "image_grid_thw"},
+                                              {"IMAGE_SIZES", "image_sizes"},
+                                              {"IS_VIDEO_INPUT", "is_video_input"},
+                                              {"VISION_INPUT_ID", "vision_input_id"}};
+
+constexpr Rename kEncodedToLlm[] = {{"OUT_PROMPT_EMBEDDING_TABLE", "prompt_embedding_table"},
+                                    {"OUT_PROMPT_VOCAB_SIZE", "prompt_vocab_size"},
+                                    {"ENCODER_INPUT_FEATURES", "encoder_input_features"},
+                                    {"ENCODER_OUTPUT_LENGTHS", "encoder_output_lengths"},
+                                    {"CROSS_ATTENTION_MASK", "cross_attention_mask"},
+                                    {"SKIP_CROSS_ATTN_BLOCKS", "skip_cross_attn_blocks"},
+                                    {"MROPE_ROTARY_COS_SIN", "mrope_rotary_cos_sin"},
+                                    {"MROPE_POSITION_DELTAS", "mrope_position_deltas"}};
+
 // Outputs of the generating model that postprocessing models of v0.6 to v0.13 take, some
 // as mandatory inputs.
 constexpr Rename kGeneratedToText[] = {{"cum_log_probs", "CUM_LOG_PROBS"},
@@ -101,13 +122,23 @@ constexpr Rename kGeneratedToText[] = {{"cum_log_probs", "CUM_LOG_PROBS"},
                                        {"batch_index", "BATCH_INDEX"}};
 
 // Inputs declared only so that a request with one is refused by name.
-constexpr const char* kRefused[] = {"image_input", "video_bytes_input", "prompt_table_extra_id"};
+constexpr const char* kRefused[] = {"video_bytes_input", "prompt_table_extra_id"};
 
-Status refuse_unsupported(const Request& request) {
-  for (const char* name : kRefused) {
+Status refuse_unsupported(const Request& request, bool has_encoders) {
+  const auto is_given = [&](const char* name) -> StatusOr<bool> {
     ASSIGN_OR_RETURN(const auto view, request.input(name));
-    if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
+    return view && !view->bytes.empty();
+  };
+  for (const char* name : kRefused) {
+    ASSIGN_OR_RETURN(const bool given, is_given(name));
+    if (given) return unsupported("input '{}' is not supported", name);
   }
+  ASSIGN_OR_RETURN(const bool has_pixels, is_given("image_input"));
+  if (has_pixels && !has_encoders)
+    return unsupported(
+        "input 'image_input' is not supported without a model that encodes pictures; the parameter "
+        "multimodal_encoders_name names one, and 'image_bytes_input' and 'image_url_input' need "
+        "none");
   return ok();
 }
 
@@ -152,7 +183,8 @@ void BlsRun::start() {
 }
 
 Status BlsRun::read() {
-  RETURN_IF_ERROR(refuse_unsupported(*request_));
+  const bool has_encoders = !settings_.encoders_model.empty();
+  RETURN_IF_ERROR(refuse_unsupported(*request_, has_encoders));
   ASSIGN_OR_RETURN(const auto text, request_->strings("text_input"));
   if (!text || text->empty()) return invalid_argument("text_input is required");
   if (text->size() != 1 && !settings_.decoupled) {
@@ -185,6 +217,8 @@ Status BlsRun::read() {
         "the parameter tensorrt_llm_draft_model_name names one",
         draft_options_.num_drafts);
   }
+  if (draft_options_.num_drafts > 0 && has_encoders)
+    return unsupported("Multimodal and speculative decoding is not currently supported");
   RETURN_IF_ERROR(read_lists());
   const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
     ASSIGN_OR_RETURN(const auto view, request_->input(rename.from));
@@ -200,6 +234,7 @@ Status BlsRun::read() {
                              : collect({rename.from, rename.from}, for_llm_));
   }
   for (const auto& rename : kToLlm) RETURN_IF_ERROR(collect(rename, for_llm_));
+  if (has_encoders) RETURN_IF_ERROR(collect({"image_input", "IMAGE"}, for_encoders_));
   return ok();
 }
 
@@ -235,26 +270,55 @@ void BlsRun::call(const std::string& model, std::vector<Output> inputs,
         self->post([self, on_reply, shared] { ((*self).*on_reply)(std::move(*shared)); });
       });
   if (!started.ok()) return fail(started.status());
-  const bool is_text = on_reply == &BlsRun::on_preprocessed || on_reply == &BlsRun::on_text;
-  (is_text ? current_ : llm_) = *std::move(started);
+  const bool is_llm = on_reply == &BlsRun::on_generated || on_reply == &BlsRun::on_draft ||
+                      on_reply == &BlsRun::on_tested;
+  (is_llm ? llm_ : current_) = *std::move(started);
+}
+
+Status BlsRun::pass_on(const std::vector<Output>& outputs, std::span<const Rename> renames,
+                       const std::string& model, std::vector<Output>& inputs) {
+  for (const Rename& rename : renames) {
+    const Output* output = find_output(outputs, rename.from);
+    if (output == nullptr) continue;
+    if (!settings_.callees->has_input(model, rename.to)) {
+      if (output->name == "IMAGE_PATCHES" || output->name == "OUT_PROMPT_EMBEDDING_TABLE")
+        return unsupported("model '{}' has no input '{}' for pictures", model, rename.to);
+      continue;
+    }
+    RETURN_IF_ERROR(request_->hold(output->bytes.size()));
+    // A model's output replaces an input of the client.
+    std::erase_if(inputs, [&](const Output& input) { return input.name == rename.to; });
+    inputs.push_back({rename.to, output->datatype, output->shape, output->bytes});
+  }
+  return ok();
 }
 
 void BlsRun::on_preprocessed(Reply reply) {
   current_.reset();
   if (failed_) return;
   if (!reply.status.ok()) return fail(reply.status);
-  for (const auto& rename : kPreprocessedToLlm) {
-    const Output* output = find_output(reply.outputs, rename.from);
-    if (output == nullptr) continue;
-    if (!settings_.callees->has_input(settings_.llm_model, rename.to)) {
-      if (output->name == "IMAGE_PATCHES")
-        return fail(unsupported("model '{}' has no input '{}' for pictures", settings_.llm_model,
-                                rename.to));
-      continue;
-    }
-    if (const Status held = request_->hold(output->bytes.size()); !held.ok()) return fail(held);
-    for_llm_.push_back({rename.to, output->datatype, output->shape, output->bytes});
-  }
+  if (Status s = pass_on(reply.outputs, kPreprocessedToLlm, settings_.llm_model, for_llm_); !s.ok())
+    return fail(s);
+  // The generating model encodes patches itself.
+  const bool has_patches = find_output(reply.outputs, "IMAGE_PATCHES") != nullptr;
+  if (settings_.encoders_model.empty() || has_patches) return generate();
+  if (Status s =
+          pass_on(reply.outputs, kPreprocessedToEncoders, settings_.encoders_model, for_encoders_);
+      !s.ok())
+    return fail(s);
+  call(settings_.encoders_model, std::move(for_encoders_), &BlsRun::on_encoded);
+}
+
+void BlsRun::on_encoded(Reply reply) {
+  current_.reset();
+  if (failed_) return;
+  if (!reply.status.ok()) return fail(reply.status);
+  if (Status s = pass_on(reply.outputs, kEncodedToLlm, settings_.llm_model, for_llm_); !s.ok())
+    return fail(s);
+  generate();
+}
+
+void BlsRun::generate() {
   llm_over_ = false;
   if (draft_options_.num_drafts == 0) {
     return call(settings_.llm_model, std::move(for_llm_), &BlsRun::on_generated);

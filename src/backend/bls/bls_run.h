@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,8 @@ namespace nereid::backend {
 struct BlsSettings {
   TRITONSERVER_Server* server = nullptr;
   std::string llm_model = "tensorrt_llm";
-  std::string draft_model;  // empty: no draft model
+  std::string draft_model;     // empty: no draft model
+  std::string encoders_model;  // that encodes pictures; empty: none
   bool decoupled = false;
   bool accumulate_tokens = false;
   Callees* callees = nullptr;
@@ -44,6 +46,10 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   // Cancels the running calls when the client left. Any thread.
   void check_cancelled();
 
+  struct Rename {
+    const char *from, *to;  // names of a tensor: the caller's, the callee's
+  };
+
  private:
   using Stream = std::pair<uint32_t, uint32_t>;  // batch index, sequence index
 
@@ -53,7 +59,12 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   Status read();
   Status read_lists();
   void call(const std::string& model, std::vector<Output> inputs, void (BlsRun::*on_reply)(Reply));
+  // Appends the outputs that `model` takes to its `inputs`.
+  Status pass_on(const std::vector<Output>& outputs, std::span<const Rename> renames,
+                 const std::string& model, std::vector<Output>& inputs);
   void on_preprocessed(Reply reply);
+  void on_encoded(Reply reply);
+  void generate();
   void on_generated(Reply reply);
   void on_text(Reply reply);
   void next_draft();
@@ -80,7 +91,7 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   std::vector<std::vector<std::string>> stop_words_;  // by item of the batch
   bool streaming_ = false;
   std::optional<bool> exclude_input_;
-  std::vector<Output> for_preprocessing_, for_llm_;
+  std::vector<Output> for_preprocessing_, for_encoders_, for_llm_;
   DraftLoop::DraftOptions draft_options_;  // without drafts the generating model is called once
   std::optional<DraftLoop> drafts_;        // the drafts of the only sequence
   std::vector<Output> answer_;             // outputs of the current draft call

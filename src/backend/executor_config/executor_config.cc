@@ -262,4 +262,12 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   return config;
 }
 
+StatusOr<ExecutorConfig> read_device_config(const ModelSettings& settings) {
+  ExecutorConfig config = config::served_defaults();
+  RETURN_IF_ERROR(read_options(settings, config::engine_options(config)));
+  if (!settings.parameter("device") && !settings.parameter("devices"))
+    read_group_gpus(settings, config);
+  return config;
+}
+
 }  // namespace nereid::backend

@@ -18,4 +18,8 @@ StatusOr<std::filesystem::path> model_path(const ModelSettings& settings);
 // Executor options from the model's parameters; errors name the parameter.
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
 
+// Executor options of a model that has an encoder alone (backend multimodal_encoders): those that
+// say where and how it computes.
+StatusOr<ExecutorConfig> read_device_config(const ModelSettings& settings);
+
 }  // namespace nereid::backend

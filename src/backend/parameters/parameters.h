@@ -45,7 +45,7 @@ struct Parameter {
 };
 
 // The parameters of the models that `backend` ("tensorrtllm", "preprocessing", "postprocessing",
-// "tensorrt_llm_bls", "whisper_bls") runs; empty for other backends.
+// "tensorrt_llm_bls", "multimodal_encoders", "whisper_bls") runs; empty for other backends.
 std::span<const Parameter> parameters_of(std::string_view backend);
 
 const Parameter* find_parameter(std::string_view backend, std::string_view key);

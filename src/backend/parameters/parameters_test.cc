@@ -79,13 +79,14 @@ std::map<std::string, std::string> template_parameters(const std::string& text) 
 }
 
 TEST(Parameters, TemplatesHaveExactlyThese) {
-  const std::pair<const char*, const char*> models[] = {{"tensorrt_llm", "tensorrtllm"},
-                                                        {"preprocessing", "preprocessing"},
-                                                        {"postprocessing", "postprocessing"},
-                                                        {"tensorrt_llm_bls", "tensorrt_llm_bls"}};
+  const std::pair<const char*, const char*> models[] = {
+      {"inflight_batcher_llm/tensorrt_llm", "tensorrtllm"},
+      {"inflight_batcher_llm/preprocessing", "preprocessing"},
+      {"inflight_batcher_llm/postprocessing", "postprocessing"},
+      {"inflight_batcher_llm/tensorrt_llm_bls", "tensorrt_llm_bls"},
+      {"multimodal/multimodal_encoders", "multimodal_encoders"}};
   for (const auto& [model, backend] : models) {
-    const auto text =
-        read_file(source_dir() + "/all_models/inflight_batcher_llm/" + model + "/config.pbtxt");
+    const auto text = read_file(source_dir() + "/all_models/" + model + "/config.pbtxt");
     ASSERT_TRUE(text.ok());
     auto found = template_parameters(*text);
     found.erase("FORCE_CPU_ONLY_INPUT_TENSORS");  // a constant in the template, not a placeholder

@@ -163,10 +163,15 @@ constexpr Parameter kPreprocessing[] = {
      .kind = Kind::kFolder,
      .is_mandatory = true},
     {.key = "add_special_tokens", .placeholder = "add_special_tokens", .kind = Kind::kBoolean},
-    {.key = "multimodal_model_path", .placeholder = "multimodal_model_path", .use = Use::kRefused},
-    {.key = "visual_model_path", .use = Use::kRefused},
+    {.key = "multimodal_model_path",
+     .placeholder = "multimodal_model_path",
+     .kind = Kind::kFolder,
+     .help = "folder of the model of pictures whose encoder multimodal_encoders runs"},
+    {.key = "visual_model_path",
+     .kind = Kind::kFolder,
+     .help = "another name of multimodal_model_path"},
     {.key = "gpt_model_path", .placeholder = "engine_dir", .use = Use::kNone},
-    no_effect("max_num_images", "the engine bounds the pictures of a request"),
+    {.key = "max_num_images", .placeholder = "max_num_images"},
     kTokenizerType,
 };
 
@@ -183,10 +188,28 @@ constexpr Parameter kBls[] = {
     {.key = "accumulate_tokens", .placeholder = "accumulate_tokens"},
     {.key = "tensorrt_llm_model_name", .placeholder = "tensorrt_llm_model_name"},
     {.key = "tensorrt_llm_draft_model_name", .placeholder = "tensorrt_llm_draft_model_name"},
-    {.key = "multimodal_encoders_name",
-     .placeholder = "multimodal_encoders_name",
-     .use = Use::kRefused},
+    {.key = "multimodal_encoders_name", .placeholder = "multimodal_encoders_name"},
 };
+
+constexpr Parameter kMultimodalEncoders[] = {
+    {.key = "multimodal_model_path",
+     .placeholder = "multimodal_model_path",
+     .kind = Kind::kFolder,
+     .help = "folder of a model of pictures, a Hugging Face checkpoint; mandatory"},
+    {.key = "visual_model_path",
+     .kind = Kind::kFolder,
+     .help = "another name of multimodal_model_path"},
+    no_effect("hf_model_path", "multimodal_model_path has all that is read"),
+};
+
+// The options that say where and how an encoder computes.
+std::vector<Parameter> multimodal_parameters() {
+  std::vector<Parameter> out(std::begin(kMultimodalEncoders), std::end(kMultimodalEncoders));
+  for (const Parameter& parameter : parameters_of("tensorrtllm"))
+    for (const char* key : {"device", "devices", "num_threads", "isa", "weights", "cache_dir"})
+      if (std::string_view(parameter.key) == key) out.push_back(parameter);
+  return out;
+}
 
 constexpr Parameter kWhisperBls[] = {
     {.key = "n_mels",
@@ -209,6 +232,10 @@ std::span<const Parameter> parameters_of(std::string_view backend) {
   if (backend == "postprocessing") return kPostprocessing;
   if (backend == "tensorrt_llm_bls") return kBls;
   if (backend == "whisper_bls") return kWhisperBls;
+  if (backend == "multimodal_encoders") {
+    static const std::vector<Parameter> multimodal = multimodal_parameters();
+    return multimodal;
+  }
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/common/float_tensors.h"
 #include "base/json_members.h"
 #include "vision/data_url.h"
 #include "vision/decode/image.h"
@@ -12,7 +13,6 @@
 namespace nereid::backend {
 namespace {
 
-constexpr int64_t kMostPictures = 64;
 constexpr int64_t kMostPatches = int64_t{1} << 16;  // of a picture; the engine has its own limit
 constexpr char kUrls[] = "IMAGE_URL", kBytes[] = "IMAGE_BYTES";
 
@@ -130,6 +130,59 @@ StatusOr<std::vector<vision::TokenSpan>> PictureInputs::place(
   for (const vision::Patches& picture : pictures)
     tokens.push_back({picture.num_tokens, picture.token_columns});
   return vision::place_pictures(marks_, tokens, ids);
+}
+
+Status PictureInputs::use_table(int32_t vocab_size, int32_t max_pictures) {
+  if (processor_.kind != vision::ProcessorKind::kPlain)
+    return unsupported(
+        "pictures of {} have several sizes; allowed are models whose pictures have one, as LLaVA's",
+        processor_.name);
+  vision::Image blank{1, 1, std::vector<uint8_t>(3)};
+  ASSIGN_OR_RETURN(const vision::Patches patches, vision::preprocess(blank, processor_, encoder_));
+  if (patches.grid[1] != patches.grid[2] || patches.grid[0] != 1)
+    return unsupported("pictures of {} x {} patches; allowed are squares", patches.grid[1],
+                       patches.grid[2]);
+  table_ = {vocab_size, max_pictures, patches.num_tokens};
+  return ok();
+}
+
+Status PictureInputs::place_rows(size_t num_pictures, std::vector<int32_t>& ids) const {
+  const auto num_marks = static_cast<size_t>(std::ranges::count(ids, marks_.id));
+  const size_t count = num_pictures > 0 ? num_pictures : num_marks;
+  if (count > static_cast<size_t>(table_.max_pictures))
+    return invalid_argument(
+        "The number of images in the request ({}) exceeds the maximum allowed ({}).", count,
+        table_.max_pictures);
+  const vision::PictureTokens one{table_.num_rows, table_.num_rows};
+  ASSIGN_OR_RETURN(
+      const auto spans,
+      vision::place_pictures(marks_, std::vector<vision::PictureTokens>(count, one), ids));
+  int32_t row = table_.vocab_size;
+  for (const vision::TokenSpan& span : spans)
+    for (int32_t i = 0; i < span[1]; ++i) ids[static_cast<size_t>(span[0] + i)] = row++;
+  return ok();
+}
+
+StatusOr<Output> PictureInputs::pixel_values(const std::vector<vision::Patches>& pictures,
+                                             TRITONSERVER_DataType type) const {
+  const auto patch = static_cast<size_t>(processor_.patch);
+  const auto grid = static_cast<size_t>(pictures.front().grid[1]), side = grid * patch;
+  std::vector<float> pixels(pictures.size() * 3 * side * side);
+  float* plane = pixels.data();
+  for (const vision::Patches& picture : pictures) {
+    // Patches are in raster order, and a patch's numbers by channel, row and column.
+    const float* from = picture.values.data();
+    for (size_t p = 0; p < grid * grid; ++p)
+      for (size_t c = 0; c < 3; ++c)
+        for (size_t y = 0; y < patch; ++y, from += patch)
+          std::copy_n(from, patch,
+                      plane + (c * side + p / grid * patch + y) * side + p % grid * patch);
+    plane += 3 * side * side;
+  }
+  const auto length = static_cast<int64_t>(side);
+  Output out{"PIXEL_VALUES", type, {1, std::ssize(pictures), 3, length, length}, {}};
+  ASSIGN_OR_RETURN(out.bytes, float_bytes("output 'PIXEL_VALUES'", pixels, type));
+  return out;
 }
 
 std::vector<Output> picture_outputs(const std::vector<vision::Patches>& pictures,

@@ -17,13 +17,21 @@
 
 namespace nereid::backend {
 
-// How a model's requests have pictures. Immutable.
+inline constexpr int32_t kMostPictures = 64;  // of a request
+
+// How a model's requests have pictures. Immutable behind load() and use_table().
 class PictureInputs {
  public:
   // Reads config.json and preprocessor_config.json of the tokenizer's folder. Unimplemented,
   // NotFound: the model takes no pictures; InvalidArgument: its files are faulty.
   static StatusOr<PictureInputs> load(const std::filesystem::path& dir,
                                       const text::Tokenizer& tokenizer);
+
+  // From now on prompts have rows of a prompt table in place of the pictures' tokens: ids from
+  // `vocab_size` on, in order. `max_pictures`: of a prompt. Unimplemented: the model's pictures
+  // have several sizes.
+  Status use_table(int32_t vocab_size, int32_t max_pictures);
+  bool uses_table() const { return table_.vocab_size > 0; }
 
   // The pictures of a request of one item: those of IMAGE_URL (data URLs), then of IMAGE_BYTES
   // (UINT8 [1, pictures, height, width, 3]). InvalidArgument: a fault, with the input's name.
@@ -37,13 +45,27 @@ class PictureInputs {
   StatusOr<std::vector<vision::TokenSpan>> place(const std::vector<vision::Patches>& pictures,
                                                  std::vector<int32_t>& ids) const;
 
+  // Puts ids of rows in place of marks; uses_table(). `num_pictures`: of the request; 0: pictures
+  // go past this model, one for each mark. InvalidArgument: more or fewer marks, or too many.
+  Status place_rows(size_t num_pictures, std::vector<int32_t>& ids) const;
+
+  // The output PIXEL_VALUES [1, pictures, 3, side, side], FP16, BF16 or FP32; uses_table().
+  StatusOr<Output> pixel_values(const std::vector<vision::Patches>& pictures,
+                                TRITONSERVER_DataType type) const;
+
  private:
   PictureInputs() = default;
   class Reading;
+  struct Table {
+    int32_t vocab_size = 0;  // 0: none
+    int32_t max_pictures = 0;
+    int32_t num_rows = 0;  // of a picture
+  };
 
   vision::EncoderFacts encoder_;
   vision::ProcessorConfig processor_;
   vision::PictureMarks marks_;
+  Table table_;
   std::string before_, after_;  // a query without marks, its pictures in front
 };
 

@@ -1,5 +1,7 @@
 // Backend "preprocessing": text to the input tensors of the tensorrt_llm model.
 #include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <thread>
 
 #include "backend/common/backend_model.h"
@@ -9,6 +11,7 @@
 #include "backend/preprocessing/picture_inputs.h"
 #include "backend/preprocessing/word_list.h"
 #include "base/clock.h"
+#include "base/json_members.h"
 #include "base/queue.h"
 #include "text/decoder_prompt.h"
 #include "text/tokenizer/tokenizer.h"
@@ -41,9 +44,7 @@ class Preprocessing {
                               p->settings_.name);
     }
     ASSIGN_OR_RETURN(p->tokenizer_, text::Tokenizer::load(*dir));
-    p->pictures_ = PictureInputs::load(*dir, *p->tokenizer_);
-    if (absl::IsInvalidArgument(p->pictures_.status()))
-      log_warning(fmt::format("no pictures: {}", message(p->pictures_.status())));
+    RETURN_IF_ERROR(p->load_pictures(*dir));
     p->open_parameters_ =
         json::serialize(json::object{{"tokenizer_hash", text::Tokenizer::files_hash(*dir)}});
     ASSIGN_OR_RETURN(p->add_special_tokens_, p->settings_.boolean("add_special_tokens", true));
@@ -96,6 +97,9 @@ class Preprocessing {
     Status status = outputs.ok() ? responder.send(*outputs, true) : outputs.status();
     if (!status.ok()) responder.fail(status);
   }
+
+  // `dir`: of the tokenizer.
+  Status load_pictures(const std::filesystem::path& dir);
 
   // Tokenises until the request is cancelled.
   StatusOr<std::vector<int32_t>> encode(const Request& request, std::string_view text,
@@ -159,6 +163,44 @@ class Preprocessing {
   Queue<std::unique_ptr<Request>> long_requests_;
   std::thread long_thread_;
 };
+
+// The vocabulary's size in config.json of the generating model's folder, else of `dir`.
+StatusOr<int32_t> read_vocab_size(const ModelSettings& settings, const std::string& dir) {
+  const std::string from = settings.parameter("gpt_model_path").value_or(dir);
+  ASSIGN_OR_RETURN(const json::value config,
+                   read_json_file(std::filesystem::path(from) / "config.json"));
+  const json::object& built = object_member(config, "pretrained_config");
+  const json::object& model = built.empty() ? object_or_empty(config) : built;
+  for (const json::object* part : {&object_member(model, "text_config"), &model})
+    if (const int64_t size = integer_member(*part, "vocab_size"); size > 0 && size < (1 << 30))
+      return static_cast<int32_t>(size);
+  return invalid_argument("{}/config.json has no vocab_size", from);
+}
+
+Status Preprocessing::load_pictures(const std::filesystem::path& dir) {
+  const char* key = "multimodal_model_path";
+  auto encoder = settings_.parameter(key);
+  if (!encoder) encoder = settings_.parameter(key = "visual_model_path");
+  pictures_ = PictureInputs::load(encoder ? std::filesystem::path(*encoder) : dir, *tokenizer_);
+  if (!encoder) {
+    if (absl::IsInvalidArgument(pictures_.status()))
+      log_warning(fmt::format("no pictures: {}", message(pictures_.status())));
+    return ok();
+  }
+  const auto use = [&]() -> Status {
+    RETURN_IF_ERROR(pictures_.status());
+    ASSIGN_OR_RETURN(const int32_t vocab_size, read_vocab_size(settings_, *encoder));
+    // As in the TensorRT-LLM backend, text that is no number means no bound.
+    const std::string most = settings_.parameter("max_num_images").value_or("");
+    int32_t max_pictures = 0;
+    std::from_chars(most.data(), most.data() + most.size(), max_pictures);
+    return pictures_->use_table(vocab_size, max_pictures > 0 ? max_pictures : kMostPictures);
+  };
+  const Status status = use();
+  if (status.ok()) return status;
+  return annotate(status,
+                  fmt::format("model '{}': parameter '{}' is '{}'", settings_.name, key, *encoder));
+}
 
 StatusOr<std::optional<std::vector<std::vector<std::string>>>> Preprocessing::words(
     const Request& request, const char* input, size_t batch) const {
@@ -258,11 +300,15 @@ StatusOr<Prompts> Preprocessing::prompts(const Request& request) const {
   const size_t num_pictures = out.pictures.size();
   ASSIGN_OR_RETURN(const auto sources, languages(request, "SRC_LANG", query->size()));
   for (const auto& text : *query) {
-    ASSIGN_OR_RETURN(
-        auto ids,
-        encode(request, num_pictures > 0 ? pictures_->with_marks(text, num_pictures) : text,
-               add_special_tokens_));
-    if (num_pictures > 0) {
+    // A text without marks has one in front where pictures may go past this model.
+    const bool uses_table = pictures_.ok() && pictures_->uses_table();
+    const size_t num_marks = uses_table ? std::max<size_t>(num_pictures, 1) : num_pictures;
+    ASSIGN_OR_RETURN(auto ids,
+                     encode(request, num_marks > 0 ? pictures_->with_marks(text, num_marks) : text,
+                            add_special_tokens_));
+    if (uses_table) {
+      RETURN_IF_ERROR(pictures_->place_rows(num_pictures, ids));
+    } else if (num_pictures > 0) {
       ASSIGN_OR_RETURN(out.spans, pictures_->place(out.pictures, ids));
     }
     if (!sources.empty() && !sources[out.rows.size()].empty())
@@ -402,8 +448,15 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
     outputs.push_back(settings_.as_declared(std::move(output)));
   };
   const std::vector<int32_t> lengths = given.lengths;
-  if (!given.pictures.empty())
+  if (!given.pictures.empty() && !pictures_->uses_table()) {
     for (Output& output : picture_outputs(given.pictures, given.spans)) add(std::move(output));
+  } else if (!given.pictures.empty() && request.wants_output("PIXEL_VALUES")) {
+    const auto* const declared = settings_.output("PIXEL_VALUES");
+    ASSIGN_OR_RETURN(Output pixels,
+                     pictures_->pixel_values(
+                         given.pictures, declared ? declared->datatype : TRITONSERVER_TYPE_FP16));
+    add(std::move(pixels));
+  }
   if (request.wants_output("INPUT_ID")) {
     ASSIGN_OR_RETURN(Output ids, input_ids(request, std::move(given)));
     add(std::move(ids));

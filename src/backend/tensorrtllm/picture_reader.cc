@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/common/float_tensors.h"
 #include "backend/tensorrtllm/tensor_fields.h"
 
 namespace nereid::backend {

@@ -2,30 +2,14 @@
 // prompt_table_extra_ids, or prompt_embeds. prompt_vocab_size must equal the
 // table's number of rows.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
+#include "backend/common/float_tensors.h"
 #include "backend/tensorrtllm/tensor_fields.h"
-#include "tensor/dtype.h"
 
 namespace nereid::backend {
 namespace {
-
-template <class T>
-void append_as_bf16(std::string_view bytes, std::vector<uint16_t>& out) {
-  T value;
-  out.reserve(bytes.size() / sizeof(T));
-  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
-    std::memcpy(&value, bytes.data() + at, sizeof(T));
-    if constexpr (std::is_same_v<T, BF16>)
-      out.push_back(value.bits);
-    else if constexpr (std::is_same_v<T, F16>)
-      out.push_back(to_bf16(to_float(value)).bits);
-    else
-      out.push_back(to_bf16(value).bits);
-  }
-}
 
 // Reads the rows of an item, [1, rows, width].
 StatusOr<PromptTable> read_table(std::string_view name, const InputView& view) {
@@ -70,24 +54,6 @@ Status refuse_without_table(const Item& item) {
 }
 
 }  // namespace
-
-StatusOr<std::vector<uint16_t>> read_bf16(std::string_view name, const InputView& view) {
-  std::vector<uint16_t> rows;
-  switch (view.datatype) {
-    case TRITONSERVER_TYPE_BF16:
-      append_as_bf16<BF16>(view.bytes, rows);
-      return rows;
-    case TRITONSERVER_TYPE_FP16:
-      append_as_bf16<F16>(view.bytes, rows);
-      return rows;
-    case TRITONSERVER_TYPE_FP32:
-      append_as_bf16<float>(view.bytes, rows);
-      return rows;
-    default:
-      return invalid_argument("input '{}' is of type {}, expected FP16, BF16 or FP32", name,
-                              TRITONSERVER_DataTypeString(view.datatype));
-  }
-}
 
 Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<TokenId>& ids,
                          nereid::Request& out) {

@@ -52,9 +52,6 @@ StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t
 // embedding_bias, and logit_bias_ids with logit_bias_values.
 Status read_biases(const Item& item, const ReadContext& context, nereid::Request& out);
 
-// Numbers of an FP16, BF16 or FP32 input as bits of bf16 numbers.
-StatusOr<std::vector<uint16_t>> read_bf16(std::string_view name, const InputView& view);
-
 // image_patches, image_grids, image_token_spans; all of them or none.
 Status read_pictures(const Item& item, const ReadContext& context, nereid::Request& out);
 

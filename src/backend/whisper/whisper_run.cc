@@ -3,15 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "backend/common/float_tensors.h"
 #include "backend/whisper/speech_input.h"
 #include "base/clock.h"
 #include "base/copy_bytes.h"
 #include "speech/transcript.h"
-#include "tensor/dtype.h"
 
 namespace nereid::backend {
 namespace {
@@ -20,18 +19,6 @@ constexpr char kLlmModel[] = "tensorrt_llm";
 constexpr char kFeatures[] = "encoder_input_features";
 constexpr char kPrefix[] = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>";
 constexpr int32_t kMaxTokens = 50;
-
-// `convert`: from a float to the stored number.
-template <class Convert>
-std::string bytes_of(const std::vector<float>& values, Convert convert) {
-  using Number = decltype(convert(0.0f));
-  std::string out(values.size() * sizeof(Number), '\0');
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Number number = convert(values[i]);
-    std::memcpy(out.data() + i * sizeof(Number), &number, sizeof(Number));
-  }
-  return out;
-}
 
 // Without the tokens that are written "<|...|>" on one line.
 std::string without_marks(std::string_view text) {
@@ -108,15 +95,8 @@ StatusOr<Output> WhisperRun::features() const {
   const auto input = settings_.callees->input(kLlmModel, kFeatures);
   if (input && input->rank > 0) out.datatype = input->datatype;
   RETURN_IF_ERROR(request_->hold(values.size() * sizeof(float)));
-  if (out.datatype == TRITONSERVER_TYPE_FP32)
-    out.bytes = bytes_of(values, [](float x) { return x; });
-  else if (out.datatype == TRITONSERVER_TYPE_BF16)
-    out.bytes = bytes_of(values, to_bf16);
-  else if (out.datatype == TRITONSERVER_TYPE_FP16)
-    out.bytes = bytes_of(values, to_f16);
-  else
-    return unsupported("model '{}': {} is {}, expected FP16, BF16 or FP32", kLlmModel, kFeatures,
-                       TRITONSERVER_DataTypeString(out.datatype));
+  ASSIGN_OR_RETURN(out.bytes, float_bytes(fmt::format("model '{}': {}", kLlmModel, kFeatures),
+                                          values, out.datatype));
   return out;
 }
 

@@ -68,8 +68,8 @@ Finding check_virtual_limit() {
 Finding check_backends() {
   const fs::path folder = default_backend_dir();
   std::vector<std::string> missing;
-  for (const char* name :
-       {"preprocessing", "tensorrtllm", "tensorrt_llm_bls", "postprocessing", "whisper_bls"}) {
+  for (const char* name : {"preprocessing", "tensorrtllm", "tensorrt_llm_bls", "postprocessing",
+                           "multimodal_encoders", "whisper_bls"}) {
     std::error_code error;
     const fs::path library = folder / name / fmt::format("libtriton_{}.so", name);
     if (!fs::exists(library, error)) missing.push_back(library.string());

@@ -36,7 +36,8 @@ struct OpenAiContext {
   std::shared_ptr<ByteBudget> budget;
   const std::shared_ptr<StoredResponses> responses;
   mutable FairQueues queues = {};
-  const MediaFetcher media = MediaFetcher(options.media_domains);
+  const MediaFetcher media =
+      MediaFetcher(options.media_domains, resolve_by_system, options.farthest_media);
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "hub/address.h"
 
 namespace nereid::front {
 
@@ -32,6 +33,7 @@ struct OpenAiOptions {
   std::string tokenizer_dir;  // "": that of the preprocessing model
   // Hosts from which pictures are fetched (see MediaFetcher); empty: only data URLs are taken.
   std::vector<std::string> media_domains;
+  hub::Reach farthest_media = hub::Reach::kPublic;  // of their addresses; tests allow kLoopback
 };
 
 // InvalidArgument naming the option, the value and what is allowed.

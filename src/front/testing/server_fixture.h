@@ -39,6 +39,7 @@ class ServerTest : public ::testing::Test {
     options.http_port = 0;
     options.metrics_port = 0;
     options.max_body_bytes = max_body_bytes_;
+    options.openai = openai_;
     options.openai.model_name = "org/tiny";
     auto server = HttpServer::start(fake_server(), options);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -65,6 +66,7 @@ class ServerTest : public ::testing::Test {
   }
 
   size_t max_body_bytes_ = 100000;
+  OpenAiOptions openai_;  // of the server that SetUp() starts
   FakeTriton& fake_ = FakeTriton::get();
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;

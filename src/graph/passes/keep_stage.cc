@@ -20,6 +20,7 @@ class Stages {
   explicit Stages(Graph& graph) : graph_(graph), uses_(find_uses(graph)) {}
 
   Status run() {
+    if (graph_.model.is_encoder) return keep_results();
     const io::Mapping& m = graph_.mapping;
     const auto layers = static_cast<int32_t>(graph_.residuals.size());
     if (m.pp > layers)
@@ -48,6 +49,24 @@ class Stages {
   }
 
  private:
+  // An encoder is whole on each stage, with the keys and values of the stage's decoder layers.
+  Status keep_results() {
+    const io::Mapping& m = graph_.mapping;
+    const int32_t layers = graph_.model.num_cross_layers;
+    if (m.pp > layers)
+      return invalid_argument("pp: {} stages, but the decoder has {} layers", m.pp, layers);
+    const int32_t begin = first_layer(layers, m, m.stage());
+    const int32_t end = first_layer(layers, m, m.stage() + 1);
+    std::erase_if(graph_.nodes, [&](const Node& node) {
+      const auto* const store = std::get_if<StoreKv>(&node.op);
+      return store && (store->cache < begin || store->cache >= end);
+    });
+    graph_.residuals.clear();
+    graph_.caches.clear();
+    sweep(graph_);
+    return ok();
+  }
+
   // Parts of the stage's low_rank ops.
   void keep_module_parts() {
     std::vector<io::ModulePart> kept;

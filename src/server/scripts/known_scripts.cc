@@ -37,6 +37,13 @@ constexpr uint64_t kWhisper[] = {
 constexpr uint64_t kWhisperHelpers[] = {
 #include "server/scripts/whisper_bls_helpers.inc"
 };
+constexpr uint64_t kMultimodal[] = {
+#include "server/scripts/multimodal_encoders.inc"
+};
+// multimodal_utils.py beside the script of multimodal_encoders.
+constexpr uint64_t kMultimodalHelpers[] = {
+#include "server/scripts/multimodal_encoders_helpers.inc"
+};
 // Pre- and postprocessing of the model set gpt that differ from the above.
 constexpr uint64_t kGpt[] = {
 #include "server/scripts/gpt.inc"
@@ -70,7 +77,11 @@ const std::vector<Kind>& kinds() {
       {"whisper_bls",
        std::begin(kWhisper),
        std::end(kWhisper),
-       {"class TritonPythonModel", "TRANSCRIPTS", "WAV", "n_mels"}}};
+       {"class TritonPythonModel", "TRANSCRIPTS", "WAV", "n_mels"}},
+      {"multimodal_encoders",
+       std::begin(kMultimodal),
+       std::end(kMultimodal),
+       {"class TritonPythonModel", "OUT_PROMPT_EMBEDDING_TABLE", "IMAGE"}}};
   return kinds;
 }
 
@@ -78,8 +89,6 @@ const std::vector<Kind>& kinds() {
 const std::vector<std::pair<const char*, std::vector<std::string_view>>>& missing_models() {
   static const std::vector<std::pair<const char*, std::vector<std::string_view>>> models = {
       {"disaggregated_serving_bls", {"context_only", "generation_only"}},
-      {"multimodal_encoders", {"multimodal_model_path", "IMAGE"}},
-      {"multimodal_encoders", {"visual_model_path", "IMAGE"}},  // before v0.19
       {"gpt", {"tensorrt_llm.runtime", "SamplingConfig", "runtime_top_k"}},
       {"llmapi", {"tensorrt_llm", "model.yaml", "sampling_param"}},
   };
@@ -184,6 +193,8 @@ KnownScript identify_script(const std::filesystem::path& version_dir) {
     if (!is_known) continue;
     const bool is_whole = kind.begin == std::begin(kWhisper)
                               ? helpers_are_known(version_dir, kWhisperHelpers)
+                          : kind.begin == std::begin(kMultimodal)
+                              ? helpers_are_known(version_dir, kMultimodalHelpers)
                               : helpers_are_known(version_dir / "lib", kBlsLibrary);
     if (is_whole) return {kind.backend, kind.backend, ""};
   }

@@ -14,7 +14,7 @@ uint64_t script_fingerprint(std::string_view text);
 
 struct KnownScript {
   // The backend that replaces the script ("preprocessing", "postprocessing", "tensorrt_llm_bls",
-  // "tensorrtllm", "whisper_bls"); "" for an unknown one.
+  // "tensorrtllm", "multimodal_encoders", "whisper_bls"); "" for an unknown one.
   std::string backend;
   // The backend whose script a changed or newer version resembles; "" for none.
   std::string resembles;

@@ -59,10 +59,12 @@ TEST(KnownScripts, AChangedOneIsToldFromAnUnknownOne) {
   ASSERT_TRUE(
       write_file_atomic(dir / "model.py", std::string(kScript) + "# WAV TRANSCRIPTS n_mels").ok());
   EXPECT_EQ(identify_script(dir).resembles, "whisper_bls");
+  ASSERT_TRUE(write_file_atomic(dir / "model.py",
+                                std::string(kScript) + "# IMAGE OUT_PROMPT_EMBEDDING_TABLE")
+                  .ok());
+  EXPECT_EQ(identify_script(dir).resembles, "multimodal_encoders");
   const std::pair<const char*, const char*> missing[] = {
       {"disaggregated_serving_bls", "'context_only' 'generation_only'"},
-      {"multimodal_encoders", "'multimodal_model_path' 'IMAGE'"},
-      {"multimodal_encoders", "'visual_model_path' 'IMAGE'"},
       {"gpt", "tensorrt_llm.runtime SamplingConfig 'runtime_top_k'"},
       {"llmapi", "import tensorrt_llm; 'model.yaml' 'sampling_param_top_k'"}};
   for (const auto& [model, words] : missing) {

@@ -1,6 +1,6 @@
 #include "front/openai/pictures/read_pictures.h"
 
-#include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,15 +16,62 @@ constexpr size_t kMostWorkerBytes = size_t{16} << 20;
 
 std::string_view text_of(const PictureSource& source) { return std::string_view(source.url); }
 
+ApiError error_at(const PictureSource& source, const Status& status) {
+  ApiError error = api_error(status);
+  error.message = fmt::format("'{}': {}", source.where, error.message);
+  error.param = source.where;
+  return error;
+}
+
+// A file from a URL, counted in the budget.
+struct FetchedFile {
+  std::string bytes;
+  BudgetShare held;
+};
+
+StatusOr<FetchedFile> fetch_file(const OpenAiContext& context, const PictureSource& source,
+                                 const PromptWork& work) {
+  FetchedFile out{{}, BudgetShare(context.budget)};
+  const FetchOptions options = {[&](size_t bytes) { return out.held.reserve(bytes); },
+                                work.is_unwanted};
+  ASSIGN_OR_RETURN(out.bytes, context.media.fetch(std::string(text_of(source)), options));
+  return out;
+}
+
+// The files of URLs, by their place among the sources.
+std::variant<std::map<size_t, FetchedFile>, ApiError> fetch_files(
+    const OpenAiContext& context, const std::vector<PictureSource>& sources,
+    const PromptWork& work) {
+  std::map<size_t, FetchedFile> out;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (vision::is_data_url(text_of(sources[i]))) continue;
+    if (work.lane != Lane::kFetch) throw WaitsForOthers();
+    auto file = fetch_file(context, sources[i], work);
+    if (!file.ok()) return error_at(sources[i], file.status());
+    out.emplace(i, *std::move(file));
+  }
+  if (work.lane == Lane::kFetch) context.workers.count_as_long();
+  return out;
+}
+
 // Reads one picture; counts in the budget what it holds meanwhile.
 class PictureReader {
  public:
   PictureReader(const OpenAiContext& context, const ServedPictures& served, const PromptWork& work)
       : context_(context), served_(served), work_(work), scratch_(context.budget) {}
 
-  StatusOr<PicturePtr> read(const PictureSource& source) {
-    ASSIGN_OR_RETURN(const std::string file, file_of(text_of(source)));
+  // `fetched`: null for a data URL.
+  StatusOr<PicturePtr> read(const PictureSource& source, const FetchedFile* fetched) {
+    if (fetched != nullptr) return read_file(fetched->bytes);
+    const std::string_view url = text_of(source);
+    RETURN_IF_ERROR(hold(url.size() / 4 * 3));
+    ASSIGN_OR_RETURN(const std::string file, vision::bytes_of_data_url(url));
     base_ = file.capacity();
+    return read_file(file);
+  }
+
+ private:
+  StatusOr<PicturePtr> read_file(const std::string& file) {
     const auto hold = [this](size_t bytes) { return this->hold(bytes); };
     ASSIGN_OR_RETURN(const vision::Image image, vision::decode_image(file, {.hold = hold}));
     base_ += image.rgb.capacity();
@@ -35,21 +82,9 @@ class PictureReader {
     RETURN_IF_ERROR(out->held.reserve(out->patches.values.capacity() * sizeof(float)));
     return PicturePtr(std::move(out));
   }
-
- private:
   Status hold(size_t bytes) {
     if (work_.lane == Lane::kWorker && base_ + bytes > kMostWorkerBytes) throw TakesLonger();
     return scratch_.reserve(base_ + bytes);
-  }
-
-  StatusOr<std::string> file_of(std::string_view url) {
-    if (vision::is_data_url(url)) {
-      RETURN_IF_ERROR(hold(url.size() / 4 * 3));
-      return vision::bytes_of_data_url(url);
-    }
-    if (work_.lane != Lane::kLong) throw TakesLonger();
-    return context_.media.fetch(std::string(url),
-                                {[this](size_t bytes) { return hold(bytes); }, work_.is_unwanted});
   }
 
   const OpenAiContext& context_;
@@ -94,16 +129,17 @@ std::variant<std::vector<PicturePtr>, ApiError> read_pictures(
   if (auto error = check_takes_pictures(model, sources)) return *std::move(error);
   std::vector<PicturePtr> out;
   if (sources.empty()) return out;
+  auto fetched = fetch_files(context, sources, work);
+  if (auto* error = std::get_if<ApiError>(&fetched)) return std::move(*error);
+  auto& files = std::get<0>(fetched);
   if (work.lane == Lane::kLoop) throw TakesLonger();
-  for (const PictureSource& source : sources) {
-    auto picture = PictureReader(context, **model.pictures, work).read(source);
-    if (!picture.ok()) {
-      ApiError error = api_error(picture.status());
-      error.message = fmt::format("'{}': {}", source.where, error.message);
-      error.param = source.where;
-      return error;
-    }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto file = files.find(i);
+    auto picture = PictureReader(context, **model.pictures, work)
+                       .read(sources[i], file == files.end() ? nullptr : &file->second);
+    if (!picture.ok()) return error_at(sources[i], picture.status());
     out.push_back(*std::move(picture));
+    if (file != files.end()) files.erase(file);
   }
   return out;
 }

@@ -20,7 +20,8 @@ std::optional<ApiError> check_takes_pictures(const LanguageModel& model,
                                              const std::vector<PictureSource>& sources);
 
 // Fetches, decodes and preprocesses. A 400 names the part and the fault; a 503: the budget is full.
-// Throws TakesLonger on an event loop, and unless the lane is the last for URLs and large pictures.
+// Throws TakesLonger on an event loop, and on a worker for large pictures; WaitsForOthers for URLs
+// in any lane but kFetch.
 std::variant<std::vector<PicturePtr>, ApiError> read_pictures(
     const OpenAiContext& context, const LanguageModel& model,
     const std::vector<PictureSource>& sources, const PromptWork& work);

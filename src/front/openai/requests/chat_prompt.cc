@@ -142,7 +142,7 @@ std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
   const auto render = [&](json::object all) -> std::variant<std::string, ApiError> {
     auto text = own_template ? render_with(model, *own_template, std::move(all), limits)
                              : model.chat_template->render_chat(std::move(all), limits);
-    if (absl::IsResourceExhausted(text.status()) && work.lane != Lane::kLong) throw TakesLonger();
+    if (absl::IsResourceExhausted(text.status()) && work.lane < Lane::kLong) throw TakesLonger();
     if (text.ok() && work.lane == Lane::kLoop && text->size() > kMostLoopBytes) throw TakesLonger();
     if (text.ok()) return *std::move(text);
     return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
