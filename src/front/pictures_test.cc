@@ -39,27 +39,32 @@ class PicturesTest : public ServerTest {
     say(" A boat.");
   }
 
-  // The quick-start tokenizer with a token for pictures, `chat_template`, and CLIP's processor for
-  // 28 x 28 pixels in patches of 7 x 7: 16 tokens.
-  void make_model(std::string_view chat_template) {
+  static constexpr char kClip[] =
+      R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 28},
+          "crop_size": {"height": 28, "width": 28}})";
+
+  // The quick-start tokenizer with tokens for pictures, `chat_template`, and a processor for
+  // patches of 7 x 7 pixels: CLIP's makes 16 tokens of 28 x 28.
+  void make_model(std::string_view chat_template, std::string_view processor = kClip,
+                  const std::vector<const char*>& added = {"<image>"}) {
     const std::filesystem::path from = source_dir() + "/models/quickstart";
     const std::filesystem::path dir = ::testing::TempDir() + "/pictures_test_model";
     std::filesystem::create_directories(dir);
     json::value tokenizer = *read_json_file(from / "tokenizer.json");
-    tokenizer.at("added_tokens")
-        .as_array()
-        .push_back({{"id", kImage},
-                    {"content", "<image>"},
-                    {"single_word", false},
-                    {"lstrip", false},
-                    {"rstrip", false},
-                    {"normalized", false},
-                    {"special", true}});
+    int64_t id = kImage;
+    for (const char* token : added)
+      tokenizer.at("added_tokens")
+          .as_array()
+          .push_back({{"id", id++},
+                      {"content", token},
+                      {"single_word", false},
+                      {"lstrip", false},
+                      {"rstrip", false},
+                      {"normalized", false},
+                      {"special", true}});
     std::ofstream(dir / "tokenizer.json") << json::serialize(tokenizer);
     std::ofstream(dir / "chat_template.jinja") << chat_template;
-    std::ofstream(dir / "preprocessor_config.json")
-        << R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 28},
-               "crop_size": {"height": 28, "width": 28}})";
+    std::ofstream(dir / "preprocessor_config.json") << processor;
     fake_.tokenizer_dir = dir;
     fake_.picture_patch_width = 3 * 7 * 7;
   }
@@ -136,6 +141,39 @@ TEST_F(PicturesTest, SeveralPicturesKeepTheirOrder) {
   const auto alone = input<float>("image_patches");
   ASSERT_EQ(alone.size(), 16u * 147);
   EXPECT_EQ(std::vector<float>(second.begin() + 16 * 147, second.end()), alone);
+}
+
+// Idefics 3: two tiles of 14 x 14 pixels, then the whole picture, are three pictures to the engine.
+TEST_F(PicturesTest, TilesArePicturesOfTheirOwn) {
+  make_model(
+      kTemplate,
+      R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 28},
+                 "max_image_size": {"longest_edge": 14}})",
+      {"<image>", "<fake_token_around_image>", "<global-img>", "<row_1_col_1>", "<row_1_col_2>"});
+  const json::object body = chat({part(data_url("long_5000x1.png")), text("x")});
+  const Reply reply = ask_chat(body);
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  constexpr int32_t kAround = kImage + 1, kWhole = kImage + 2, kFirst = kImage + 3;
+  std::vector<int32_t> prompt = ids("user: "), spans;
+  const auto add = [&](std::vector<int32_t> more) {
+    prompt.insert(prompt.end(), more.begin(), more.end());
+  };
+  const auto add_tile = [&](int32_t name) {
+    add({kAround, name});
+    spans.insert(spans.end(), {static_cast<int32_t>(prompt.size()), 4});
+    add({kImage, kImage, kImage, kImage});
+  };
+  add_tile(kFirst), add_tile(kFirst + 1);
+  add(ids("\n\n"));
+  add_tile(kWhole);
+  add({kAround});
+  add(ids("\nxassistant:"));
+  EXPECT_EQ(fake_.last_prompt, prompt);
+  EXPECT_EQ(input<int32_t>("image_token_spans"), spans);
+  EXPECT_EQ(input<int32_t>("image_grids"), (std::vector<int32_t>{1, 2, 2, 1, 2, 2, 1, 2, 2}));
+  EXPECT_THAT(fake_.last_inputs, HasSubstr("image_patches[1,12,147]"));
+  const Reply counted = post("/tokenize", json::serialize(body));
+  EXPECT_EQ(counted.json().at("count").to_number<size_t>(), prompt.size());
 }
 
 TEST_F(PicturesTest, AChatIsStreamed) {

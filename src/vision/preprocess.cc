@@ -98,6 +98,38 @@ Size tiling_of(const Image& image, const ProcessorConfig& config) {
   return best;
 }
 
+// Source: Idefics3's processor. The longer side becomes `longest_edge`, the shorter one even; then
+// both become multiples of a tile's side. Sides above 4096 are reduced, as there.
+struct IdeficsSizes {
+  Size first, second;
+};
+IdeficsSizes idefics_sizes(const Image& image, const ProcessorConfig& config) {
+  constexpr int64_t kMost = 4096;
+  const auto with_longer_side = [](const Size& size, int64_t side) {
+    const double ratio = static_cast<double>(size.width) / static_cast<double>(size.height);
+    const auto longer = static_cast<double>(side);
+    if (size.width >= size.height) return Size{side, static_cast<int64_t>(longer / ratio)};
+    return Size{static_cast<int64_t>(longer * ratio), side};
+  };
+  const auto at_least_one = [](const Size& size) {
+    return Size{std::max<int64_t>(size.width, 1), std::max<int64_t>(size.height, 1)};
+  };
+  Size first = with_longer_side({image.width, image.height}, config.longest_edge);
+  if (image.width >= image.height)
+    first.height += first.height % 2;
+  else
+    first.width += first.width % 2;
+  first = at_least_one(first);
+  if (std::max(first.width, first.height) > kMost)
+    first = at_least_one(with_longer_side(first, kMost));
+  const int64_t tile = config.width;
+  const auto whole_tiles = [tile](int64_t side) {
+    return std::max<int64_t>((side + tile - 1) / tile, 1) * tile;
+  };
+  const Size second = with_longer_side(first, whole_tiles(std::max(first.width, first.height)));
+  return {first, {whole_tiles(second.width), whole_tiles(second.height)}};
+}
+
 // Writes patches of pictures of one size.
 class PatchWriter {
  public:
@@ -106,14 +138,14 @@ class PatchWriter {
   // Reserves rows for `frames` pictures of `size`, a multiple of the patch.
   Status start(int64_t frames, const Size& size, const EncoderFacts& encoder, const Hold& hold) {
     const int64_t h = size.height / config_.patch, w = size.width / config_.patch;
-    const int64_t rows = frames * h * w;
-    if (rows > encoder.max_patches)
-      return invalid_argument("the picture takes {} patches; the model takes {}", rows,
-                              encoder.max_patches);
+    const int64_t rows = frames * h * w, together = out_.in_tiles ? h * w : rows;
+    if (together > encoder.max_patches)
+      return invalid_argument("the picture takes {} patches{}; the model takes {}", together,
+                              out_.in_tiles ? " in each tile" : "", encoder.max_patches);
     out_.grid = {static_cast<int32_t>(frames), static_cast<int32_t>(h), static_cast<int32_t>(w)};
     out_.rows = static_cast<int32_t>(rows);
     out_.width = 3 * config_.temporal * config_.patch * config_.patch;
-    out_.num_tokens = out_.rows / (config_.merge * config_.merge);
+    out_.num_tokens = static_cast<int32_t>(together) / (config_.merge * config_.merge);
     out_.token_columns = out_.grid[2] / config_.merge;
     const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(out_.width);
     if (hold) RETURN_IF_ERROR(hold(count * sizeof(float)));
@@ -219,6 +251,53 @@ StatusOr<Patches> tiles(const Image& image, const ProcessorConfig& config,
   return out;
 }
 
+// The part of `image` with the corner (x, y).
+Image cut(const Image& image, int64_t x, int64_t y, const Size& size) {
+  Image out{static_cast<int32_t>(size.width), static_cast<int32_t>(size.height),
+            std::vector<uint8_t>(static_cast<size_t>(3 * size.width * size.height))};
+  const auto row_bytes = static_cast<size_t>(3 * size.width);
+  for (int64_t row = 0; row < size.height; ++row)
+    std::copy_n(image.rgb.data() + 3 * ((y + row) * image.width + x), row_bytes,
+                out.rgb.data() + static_cast<size_t>(row) * row_bytes);
+  return out;
+}
+
+StatusOr<Patches> idefics3(const Image& image, const ProcessorConfig& config,
+                           const EncoderFacts& encoder, const Hold& hold) {
+  const Size tile{config.width, config.height};
+  auto [first, second] = idefics_sizes(image, config);
+  if (!config.splits) second = tile;
+  Patches out;
+  out.in_tiles = true;
+  if (second.width > tile.width || second.height > tile.height) {
+    out.tile_rows = static_cast<int32_t>(second.height / tile.height);
+    out.tile_columns = static_cast<int32_t>(second.width / tile.width);
+  }
+  const int64_t num_tiles = int64_t{out.tile_rows} * out.tile_columns;
+  PatchWriter writer(config, out);
+  RETURN_IF_ERROR(writer.start(num_tiles + 1, tile, encoder, hold));
+  size_t held = out.values.capacity() * sizeof(float);
+  const auto hold_more = [&](size_t bytes) { return hold ? hold(held + bytes) : ok(); };
+  const auto resized = [&](const Image& from, const Size& size) {
+    const Window all{0, 0, static_cast<int32_t>(size.width), static_cast<int32_t>(size.height)};
+    return resize(from, size.width, size.height, config.filter, all, hold_more);
+  };
+  ASSIGN_OR_RETURN(const Image once, resized(image, first));
+  held += once.rgb.capacity();
+  ASSIGN_OR_RETURN(const Image twice, resized(once, second));
+  held += twice.rgb.capacity();
+  for (int64_t i = 0; i < num_tiles; ++i)
+    writer.add_in_raster_order(
+        cut(twice, i % out.tile_columns * tile.width, i / out.tile_columns * tile.height, tile));
+  if (num_tiles == 0) {
+    writer.add_in_raster_order(twice);
+    return out;
+  }
+  ASSIGN_OR_RETURN(const Image whole, resized(twice, tile));
+  writer.add_in_raster_order(whole);
+  return out;
+}
+
 }  // namespace
 
 StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
@@ -234,6 +313,8 @@ StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
       return fitted(image, config, pixtral_size(image, config), encoder, hold);
     case ProcessorKind::kTiles:
       return tiles(image, config, encoder, hold);
+    case ProcessorKind::kIdefics3:
+      return idefics3(image, config, encoder, hold);
   }
   return internal_error("a processor of an unknown kind");
 }

@@ -35,6 +35,8 @@ std::map<std::string, Case> cases() {
   const std::string clip = R"({"image_processor_type": "CLIPImageProcessor",
       "size": {"shortest_edge": 28}, )";
   const std::string usual = R"("crop_size": {"height": 28, "width": 28})";
+  const std::string idefics = R"({"image_processor_type": "Idefics3ImageProcessor",
+      "size": {"longest_edge": 88}, "max_image_size": {"longest_edge": 32})";
   const std::string square = R"("size": {"height": 32, "width": 48}})";
   return {
       {"clip", {clip + usual + "}", seven}},
@@ -56,6 +58,8 @@ std::map<std::string, Case> cases() {
        {R"({"image_processor_type": "GotOcr2ImageProcessorFast", "max_patches": 6,
             "size": {"height": 32, "width": 32}})",
         eight}},
+      {"idefics3", {idefics + "}", {3 * 8 * 8, 2, 16}}},
+      {"idefics3_whole", {idefics + R"(, "do_image_splitting": false})", {3 * 8 * 8, 2, 16}}},
   };
 }
 
@@ -150,6 +154,9 @@ TEST(Preprocess, ConfigurationsThatCannotBeFollowedAreNamed) {
               HasSubstr("'resample' is not an integer in [1, 5]"));
   EXPECT_THAT(error(R"({"image_processor_type": "Gemma3ImageProcessor", "do_pan_and_scan": true})"),
               HasSubstr("do_pan_and_scan"));
+  EXPECT_THAT(error(R"({"image_processor_type": "Idefics3ImageProcessor",
+                "size": {"longest_edge": 4000}})"),
+              HasSubstr("'size' has longest_edge 4000, more than 8 tiles of 364"));
   EXPECT_THAT(error(R"({"image_processor_type": "SiglipImageProcessor", "image_std": [1, 0, 1]})"),
               HasSubstr("'image_std' has a number that is not above 0"));
   EXPECT_THAT(error(R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 8})"),

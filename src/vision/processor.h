@@ -23,10 +23,11 @@ struct EncoderFacts {
 
 // Kinds of processors of transformers.
 enum class ProcessorKind : uint8_t {
-  kPlain,    // CLIP, SigLIP, ViT, Gemma 3: one size, patches in raster order
-  kQwen2Vl,  // sides that fit the picture, patches in the order of merged blocks, pairs of frames
-  kPixtral,  // sides that fit the picture, patches in raster order
-  kTiles,    // GotOcr2 (InternVL): squares of one size, then the whole picture in one
+  kPlain,     // CLIP, SigLIP, ViT, Gemma 3: one size, patches in raster order
+  kQwen2Vl,   // sides that fit the picture, patches in the order of merged blocks, pairs of frames
+  kPixtral,   // sides that fit the picture, patches in raster order
+  kTiles,     // GotOcr2 (InternVL): squares of one size, then the whole picture in one
+  kIdefics3,  // Idefics 3, SmolVLM: resized to whole squares, these, then the whole picture in one
 };
 
 struct ProcessorConfig {
@@ -34,12 +35,13 @@ struct ProcessorConfig {
   std::string name;  // image_processor_type
   bool resizes = true, crops = false;
   Filter filter = Filter::kBicubic;
-  int32_t width = 0, height = 0;            // kPlain, kTiles; 0: by shortest_edge
-  int32_t shortest_edge = 0;                // kPlain
+  int32_t width = 0, height = 0;  // kPlain, kTiles, kIdefics3 (of a tile); 0: by shortest_edge
+  int32_t shortest_edge = 0;      // kPlain
   int32_t crop_width = 0, crop_height = 0;  // kPlain
-  int32_t longest_edge = 0;                 // kPixtral
+  int32_t longest_edge = 0;                 // kPixtral, kIdefics3
   int64_t min_pixels = 0, max_pixels = 0;   // kQwen2Vl
   int32_t min_tiles = 1, max_tiles = 1;     // kTiles
+  bool splits = true;                       // kIdefics3: false: the whole picture alone
   int32_t patch = 0, temporal = 1, merge = 1;
   std::array<std::array<float, 256>, 3> values = {};  // of a channel's byte
 };

@@ -29,6 +29,8 @@ constexpr KnownProcessor kKnown[] = {
     {"Qwen2VLImageProcessor", ProcessorKind::kQwen2Vl, false},
     {"PixtralImageProcessor", ProcessorKind::kPixtral, false},
     {"GotOcr2ImageProcessor", ProcessorKind::kTiles, false},
+    {"Idefics3ImageProcessor", ProcessorKind::kIdefics3, false},
+    {"SmolVLMImageProcessor", ProcessorKind::kIdefics3, false},
 };
 
 // Members of the file's object; keeps the first fault.
@@ -139,11 +141,13 @@ void read_filter(Reader& reader, ProcessorConfig& out) {
   constexpr int64_t kLast = static_cast<int64_t>(Filter::kHamming);
   const bool is_siglip = out.name.starts_with("Siglip") || out.name.starts_with("Gemma3");
   const bool is_vit = out.name.starts_with("ViT");
-  const auto usual =
-      is_vit || out.name.starts_with("Gemma3") ? Filter::kBilinear : Filter::kBicubic;
+  const bool is_idefics = out.kind == ProcessorKind::kIdefics3;
+  const auto usual = is_vit || out.name.starts_with("Gemma3") ? Filter::kBilinear
+                     : is_idefics                             ? Filter::kLanczos
+                                                              : Filter::kBicubic;
   out.filter =
       static_cast<Filter>(reader.integer("resample", static_cast<int64_t>(usual), 1, kLast));
-  read_values(reader, is_siglip || is_vit, out);
+  read_values(reader, is_siglip || is_vit || is_idefics, out);
 }
 
 void read_plain(Reader& reader, bool by_edge, ProcessorConfig& out) {
@@ -195,6 +199,20 @@ void read_tiles(Reader& reader, ProcessorConfig& out) {
   if (!cuts) out.min_tiles = out.max_tiles = 1;
 }
 
+void read_idefics3(Reader& reader, ProcessorConfig& out) {
+  constexpr int32_t kTile = 364;
+  const json::object& tile = reader.object("max_image_size");
+  out.width = out.height =
+      static_cast<int32_t>(reader.integer(tile, "longest_edge", kTile, 1, kMostSide));
+  out.longest_edge = static_cast<int32_t>(
+      reader.integer(reader.object("size"), "longest_edge", 4 * kTile, 1, kMostSide));
+  if (out.longest_edge > kMaxTilesOnSide * out.width)
+    reader.fail("size", fmt::format("has longest_edge {}, more than {} tiles of {}",
+                                    out.longest_edge, kMaxTilesOnSide, out.width));
+  out.splits = reader.flag("do_image_splitting", true);
+  if (!reader.flag("do_pad", true)) reader.fail("do_pad", "is false");
+}
+
 void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out) {
   out.resizes = reader.flag("do_resize", true);
   if (!out.resizes &&
@@ -212,6 +230,8 @@ void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out
       return;
     case ProcessorKind::kTiles:
       return read_tiles(reader, out);
+    case ProcessorKind::kIdefics3:
+      return read_idefics3(reader, out);
   }
 }
 
@@ -240,6 +260,7 @@ StatusOr<json::object> read_object(const std::filesystem::path& dir) {
 int64_t merge_of(const json::object& config, const json::object& vision, int64_t patch) {
   if (const int64_t merge = integer_member(vision, "spatial_merge_size"); merge > 0) return merge;
   if (const int64_t merge = integer_member(config, "spatial_merge_size"); merge > 0) return merge;
+  if (const int64_t merge = integer_member(config, "scale_factor"); merge > 0) return merge;
   const json::value& ratio = member_or_null(config, "downsample_ratio");
   if (ratio.is_number() && ratio.to_number<double>() > 0)
     return std::lround(1 / ratio.to_number<double>());

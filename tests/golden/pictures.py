@@ -2,7 +2,8 @@
 """Makes pictures of odd sizes and modes, and what Pillow and transformers make of them.
 
     pip install pillow==11.3.0 numpy 'transformers<5'
-    pictures.py      writes tests/pictures/*, tests/golden/pictures.{json,bin}
+    pictures.py              writes tests/pictures/*, tests/golden/pictures.{json,bin}
+    pictures.py NAME...      adds what these processors make of tests/pictures to the .json
 
 The .bin has the pixels of each picture as transformers' load_image() gives them (RGB, 8 bits); the
 .json their sizes, and for each processor the size and the CRC-32 of its values as float32, in the
@@ -14,13 +15,14 @@ import io
 import json
 import pathlib
 import struct
+import sys
 import warnings
 import zlib
 
 import numpy as np
 from PIL import Image, PngImagePlugin
-from transformers import (CLIPImageProcessor, Gemma3ImageProcessor, GotOcr2ImageProcessor, PixtralImageProcessor,
-                          Qwen2VLImageProcessor, SiglipImageProcessor)
+from transformers import (CLIPImageProcessor, Gemma3ImageProcessor, GotOcr2ImageProcessor, Idefics3ImageProcessor,
+                          PixtralImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor)
 from transformers.image_utils import load_image
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -163,6 +165,11 @@ def tiles(image):
     return raster_rows(np.asarray(processor(image, **AS_ARRAYS)["pixel_values"]), 8)
 
 
+def idefics3(image, **options):
+    processor = Idefics3ImageProcessor(size={"longest_edge": 88}, max_image_size={"longest_edge": 32}, **options)
+    return raster_rows(np.asarray(processor(image, **AS_ARRAYS)["pixel_values"])[0], 8)
+
+
 PROCESSORS = {
     "clip": clip,
     "clip_lanczos": lambda image: clip(image, resample=1, crop_size={"height": 35, "width": 21}),
@@ -173,11 +180,38 @@ PROCESSORS = {
     "qwen2_vl": qwen,
     "pixtral": pixtral,
     "tiles": tiles,
+    "idefics3": idefics3,
+    "idefics3_whole": lambda image: idefics3(image, do_image_splitting=False),
 }
 
 
+def made_of(image, processor):
+    """Grid, width and CRC-32; None: the processor refuses the picture."""
+    try:
+        values, grid = PROCESSORS[processor](image)
+    except ValueError as error:
+        assert "aspect ratio" in str(error) or "must be > 0" in str(error), error
+        return None
+    values = np.ascontiguousarray(values, np.float32)
+    return {"grid": grid, "width": values.shape[1], "crc": zlib.crc32(values.tobytes())}
+
+
+def write_list(golden):
+    (ROOT / "golden" / "pictures.json").write_text(
+        "[\n" + ",\n".join(json.dumps(entry) for entry in golden) + "\n]\n")
+
+
+def add(processors):
+    golden = json.loads((ROOT / "golden" / "pictures.json").read_text())
+    for entry in golden:
+        image = load_image(str(ROOT / "pictures" / entry["name"]))
+        for processor in processors:
+            if made := made_of(image, processor):
+                entry[processor] = made
+    write_list(golden)
+
+
 def main():
-    warnings.simplefilter("ignore")
     folder = ROOT / "pictures"
     folder.mkdir(exist_ok=True)
     golden, pixels = [], b""
@@ -186,18 +220,16 @@ def main():
         image = load_image(Image.open(io.BytesIO(data)))
         entry = {"name": name, "width": image.width, "height": image.height, "at": len(pixels)}
         pixels += np.asarray(image).tobytes()
-        for processor, make in PROCESSORS.items():
-            try:
-                values, grid = make(image)
-            except ValueError as error:
-                assert "aspect ratio" in str(error) or "must be > 0" in str(error), error
-                continue
-            values = np.ascontiguousarray(values, np.float32)
-            entry[processor] = {"grid": grid, "width": values.shape[1], "crc": zlib.crc32(values.tobytes())}
+        for processor in PROCESSORS:
+            if made := made_of(image, processor):
+                entry[processor] = made
         golden.append(entry)
-    (ROOT / "golden" / "pictures.json").write_text(
-        "[\n" + ",\n".join(json.dumps(entry) for entry in golden) + "\n]\n")
+    write_list(golden)
     (ROOT / "golden" / "pictures.bin").write_bytes(pixels)
 
 
-main()
+warnings.simplefilter("ignore")
+if sys.argv[1:]:
+    add(sys.argv[1:])
+else:
+    main()

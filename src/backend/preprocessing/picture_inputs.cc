@@ -127,8 +127,7 @@ std::string PictureInputs::with_marks(std::string_view query, size_t num_picture
 StatusOr<std::vector<vision::TokenSpan>> PictureInputs::place(
     const std::vector<vision::Patches>& pictures, std::vector<int32_t>& ids) const {
   std::vector<vision::PictureTokens> tokens;
-  for (const vision::Patches& picture : pictures)
-    tokens.push_back({picture.num_tokens, picture.token_columns});
+  for (const vision::Patches& picture : pictures) tokens.push_back(vision::tokens_of(picture));
   return vision::place_pictures(marks_, tokens, ids);
 }
 
@@ -187,14 +186,15 @@ StatusOr<Output> PictureInputs::pixel_values(const std::vector<vision::Patches>&
 
 std::vector<Output> picture_outputs(const std::vector<vision::Patches>& pictures,
                                     const std::vector<vision::TokenSpan>& spans) {
-  const auto count = std::ssize(pictures);
+  const auto count = std::ssize(spans);
   std::vector<float> values;
   std::vector<int32_t> grids, tokens;
   int64_t num_rows = 0;
   for (const vision::Patches& picture : pictures) {
     num_rows += picture.rows;
     values.insert(values.end(), picture.values.begin(), picture.values.end());
-    grids.insert(grids.end(), picture.grid.begin(), picture.grid.end());
+    for (const auto& grid : vision::grids_of(picture))
+      grids.insert(grids.end(), grid.begin(), grid.end());
   }
   for (const vision::TokenSpan& span : spans) tokens.insert(tokens.end(), span.begin(), span.end());
   std::vector<Output> out;

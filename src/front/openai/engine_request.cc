@@ -219,15 +219,16 @@ void add_prompt(Inputs& inputs, const std::vector<int32_t>& prompt, const Sampli
 namespace {
 
 void add_pictures(Inputs& inputs, const PromptPictures& prompt) {
-  const auto count = std::ssize(prompt.pictures);
+  const auto count = std::ssize(prompt.spans);
   int64_t num_rows = 0;
   std::vector<int32_t> grids, spans;
-  for (size_t i = 0; i < prompt.pictures.size(); ++i) {
-    const vision::Patches& patches = prompt.pictures[i]->patches;
-    num_rows += patches.rows;
-    grids.insert(grids.end(), patches.grid.begin(), patches.grid.end());
-    spans.insert(spans.end(), prompt.spans[i].begin(), prompt.spans[i].end());
+  for (const PicturePtr& picture : prompt.pictures) {
+    num_rows += picture->patches.rows;
+    for (const auto& grid : vision::grids_of(picture->patches))
+      grids.insert(grids.end(), grid.begin(), grid.end());
   }
+  for (const vision::TokenSpan& span : prompt.spans)
+    spans.insert(spans.end(), span.begin(), span.end());
   inputs.patches(num_rows, prompt.pictures);
   inputs.add(kGridsInput, {count, 3}, grids);
   inputs.add(kSpansInput, {count, 2}, spans);

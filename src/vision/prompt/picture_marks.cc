@@ -41,6 +41,44 @@ constexpr Texts kTexts[] = {
     {"<image>", "", "", "", false},
 };
 
+// Special tokens divide a text, so that each part between them has ids of its own.
+StatusOr<TileMarks> tile_marks(const text::Tokenizer& tokenizer, std::string_view around) {
+  TileMarks out;
+  const auto encode = [&](std::string_view text, std::vector<int32_t>& ids) -> Status {
+    ASSIGN_OR_RETURN(ids, tokenizer.encode(text, {.add_special_tokens = false}));
+    return ok();
+  };
+  RETURN_IF_ERROR(encode(around, out.around));
+  RETURN_IF_ERROR(encode("<global-img>", out.whole));
+  RETURN_IF_ERROR(encode("\n", out.row_end));
+  RETURN_IF_ERROR(encode("\n\n", out.last_row_end));
+  for (size_t row = 0; row < out.names.size(); ++row)
+    for (size_t column = 0; column < out.names[row].size(); ++column)
+      RETURN_IF_ERROR(
+          encode(fmt::format("<row_{}_col_{}>", row + 1, column + 1), out.names[row][column]));
+  return out;
+}
+
+// The tokens of a picture in tiles.
+void add_tiles(const TileMarks& marks, int32_t id, const PictureTokens& picture,
+               std::vector<int32_t>& ids, std::vector<TokenSpan>& spans) {
+  const auto add = [&](const std::vector<int32_t>& more) {
+    ids.insert(ids.end(), more.begin(), more.end());
+  };
+  const auto add_tile = [&](const std::vector<int32_t>& name) {
+    add(marks.around), add(name);
+    spans.push_back({static_cast<int32_t>(ids.size()), picture.count});
+    ids.insert(ids.end(), static_cast<size_t>(picture.count), id);
+  };
+  for (int32_t row = 0; row < picture.tile_rows; ++row) {
+    for (int32_t column = 0; column < picture.tile_columns; ++column)
+      add_tile(marks.names[static_cast<size_t>(row)][static_cast<size_t>(column)]);
+    add(row + 1 < picture.tile_rows ? marks.row_end : marks.last_row_end);
+  }
+  add_tile(marks.whole);
+  add(marks.around);
+}
+
 }  // namespace
 
 bool PictureMarks::is_in(std::string_view text) const {
@@ -73,6 +111,11 @@ StatusOr<PictureMarks> find_marks(const std::filesystem::path& dir,
   out.in_text = texts.in_marker ? out.marker : whole;
   const auto row_break = tokenizer.token_id("[IMG_BREAK]"), end = tokenizer.token_id("[IMG_END]");
   if (out.token == "[IMG]" && row_break && end) out.row_break_id = *row_break, out.end_id = *end;
+  constexpr std::string_view kAround = "<fake_token_around_image>";
+  if (out.token == "<image>" && tokenizer.token_id(kAround)) {
+    ASSIGN_OR_RETURN(TileMarks tiles, tile_marks(tokenizer, kAround));
+    out.tiles = std::make_shared<const TileMarks>(std::move(tiles));
+  }
   return out;
 }
 
@@ -94,12 +137,17 @@ StatusOr<std::vector<TokenSpan>> place_pictures(const PictureMarks& marks,
                             pictures.size());
   std::vector<TokenSpan> spans;
   std::vector<int32_t> out;
+  size_t index = 0;
   for (const int32_t id : ids) {
     if (id != marks.id) {
       out.push_back(id);
       continue;
     }
-    const PictureTokens& picture = pictures[spans.size()];
+    const PictureTokens& picture = pictures[index++];
+    if (marks.tiles) {
+      add_tiles(*marks.tiles, id, picture, out, spans);
+      continue;
+    }
     const size_t first = out.size();
     for (int32_t i = 0; i < picture.count; ++i) {
       out.push_back(marks.id);

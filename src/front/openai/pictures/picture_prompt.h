@@ -23,8 +23,8 @@ using PicturePtr = std::shared_ptr<const Picture>;
 // The pictures of a prompt, in its order.
 struct PromptPictures {
   std::vector<PicturePtr> pictures;
-  std::vector<vision::TokenSpan> spans;
-  BudgetShare held;  // of the values in the engine's request
+  std::vector<vision::TokenSpan> spans;  // of each of vision::grids_of()
+  BudgetShare held;                      // of the values in the engine's request
 
   size_t num_bytes() const;  // of all values
 };

@@ -112,7 +112,7 @@ std::optional<ApiError> place_in_prompt(const OpenAiContext& context, const Lang
                                         PromptPictures& pictures) {
   std::vector<vision::PictureTokens> tokens;
   for (const PicturePtr& picture : pictures.pictures)
-    tokens.push_back({picture->patches.num_tokens, picture->patches.token_columns});
+    tokens.push_back(vision::tokens_of(picture->patches));
   auto spans = vision::place_pictures((*model.pictures)->marks, tokens, ids);
   if (!spans.ok())
     return ApiError{400, fmt::format("'{}': {}", param, message(spans.status())),

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Prompts with pictures as the processors of Hugging Face transformers make them.
+
+    pip install torch transformers pillow torchvision
+    picture_prompts.py      writes tests/golden/picture_prompts.json
+
+The tokenizer is the quick-start model's with the tokens `added` behind its own; pictures are those of
+tests/pictures.
+"""
+import json
+import pathlib
+import tempfile
+
+from transformers import Idefics3ImageProcessorPil, Idefics3Processor, PreTrainedTokenizerFast
+from transformers.image_utils import load_image
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FIRST_ADDED = 4096
+
+
+def tokenizer_with(added):
+    tokenizer = json.loads((ROOT.parent / "models" / "quickstart" / "tokenizer.json").read_text())
+    for i, token in enumerate(added):
+        tokenizer["added_tokens"].append(dict(id=FIRST_ADDED + i, content=token, single_word=False, lstrip=False,
+                                              rstrip=False, normalized=False, special=True))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "tokenizer.json"
+        path.write_text(json.dumps(tokenizer))
+        return PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token=added[0])
+
+
+def idefics3():
+    names = [f"<row_{r}_col_{c}>" for r in range(1, 4) for c in range(1, 4)]
+    added = ["<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>"] + names
+    sizes = dict(size={"longest_edge": 88}, max_image_size={"longest_edge": 32})
+    processor = Idefics3Processor(Idefics3ImageProcessorPil(**sizes), tokenizer_with(added), image_seq_len=4)
+    config = dict(vision_config=dict(patch_size=8, image_size=32), scale_factor=2, image_token_id=FIRST_ADDED)
+    return processor, added, config, dict(image_processor_type="Idefics3ImageProcessor", **sizes)
+
+
+def main():
+    out = {}
+    for name, make in (("idefics3", idefics3),):
+        processor, added, config, preprocessor = make()
+        cases = []
+        for text, pictures in (("User: <image>What is it?", ["rgb_97x31.png"]),
+                               ("<image>", ["rgb_28x28.png"]),
+                               ("a\n<image><image>\nb", ["rgb_13x77.png", "long_5000x1.png"])):
+            images = [load_image(str(ROOT / "pictures" / picture)) for picture in pictures]
+            ids = processor(images=images, text=text, add_special_tokens=False)["input_ids"][0]
+            cases.append(dict(text=text, pictures=pictures, ids=ids))
+        out[name] = dict(added=added, config=config, preprocessor=preprocessor, cases=cases)
+    (ROOT / "golden" / "picture_prompts.json").write_text(json.dumps(out) + "\n")
+
+
+main()
