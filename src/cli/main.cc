@@ -108,6 +108,7 @@ int run(int argc, char** argv) {
   nereid::cli::add_models(app, exit_code);
   nereid::cli::add_ps(app, exit_code);
   nereid::cli::add_chat(app, exit_code);
+  nereid::cli::add_worker(app, exit_code);
   for (const auto& tool : kTools)
     if (tool.help) app.add_subcommand(tool.name, tool.help);
   nereid::cli::add_shell_pages(app, kTools, exit_code);

@@ -18,7 +18,6 @@
 #include "base/check.h"
 #include "base/copy_bytes.h"
 #include "base/round_up.h"
-#include "tensor/dtype.h"
 
 namespace nereid::comm {
 namespace {
@@ -50,24 +49,6 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
 static_assert(std::is_trivially_copyable_v<Call>);
 
 }  // namespace
-
-std::string text_of(const Call& call) {
-  constexpr std::string_view kNames[] = {"all_reduce",     "all_gather", "reduce_scatter",
-                                         "gather_columns", "broadcast",  "barrier"};
-  const std::string_view name = kNames[static_cast<size_t>(call.kind)];
-  const std::string_view type = name_of(static_cast<DType>(call.type));
-  switch (call.kind) {
-    case Call::Kind::kBarrier:
-      return std::string(name);
-    case Call::Kind::kBroadcast:
-      return fmt::format("{} of {} bytes of rank {}", name, call.count, call.root);
-    case Call::Kind::kGatherColumns:
-      return fmt::format("{} of {} rows of {} x {} {}", name, call.count, call.units, call.unit,
-                         type);
-    default:
-      return fmt::format("{} of {} {}", name, call.count, type);
-  }
-}
 
 struct GroupState::Header {
   uint64_t magic = 0;
@@ -244,7 +225,13 @@ Status GroupState::wait(const Done& done, int missing, const What& what, int num
   return done() ? ok() : failure();
 }
 
-Status GroupState::exchange(const Call& call, int num_threads) {
+bool GroupState::sums_whole(int64_t bytes) const {
+  constexpr int64_t kBytes = 256 << 10;  // over the square of the number of other ranks
+  const int64_t others = size_ - 1;
+  return bytes * others * others <= kBytes;
+}
+
+Status GroupState::exchange(const Call& call, size_t /*bytes*/, int num_threads) {
   if (failed()) [[unlikely]]
     return failure();
   const uint64_t phase = phase_ + 1;

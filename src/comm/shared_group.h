@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/link.h"
 #include "comm/shared_memory.h"
 
 namespace nereid::comm {
 
-inline constexpr int kMaxHostRanks = 64;
 inline constexpr Duration kMaxTimeLimit = std::chrono::hours(24);
 
 // A segment for a new group of `num_ranks` ranks. Waiting longer than `time_limit` for another rank

@@ -21,6 +21,7 @@
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
 #include "runtime/ranks.h"
+#include "runtime/ranks/launched_job.h"
 #include "runtime/ranks/rank_processes.h"
 #include "runtime/requests/request_check.h"
 #include "runtime/speculation/lookahead.h"
@@ -114,6 +115,8 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
                              .isa = config.isa,
                              .device_timeout = std::chrono::seconds(config.device_timeout_secs)};
   if (!is_orchestrator) options.local = {&ranks.devices[0]->device->health()};
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  const bool has_hosts = job && job->hosts;
   // Launched processes have the cores that they are bound to.
   const bool is_share = options.participants.empty() || config.num_threads > 0;
   for (size_t r = 0; r < ranks.devices.size(); ++r) {
@@ -122,6 +125,11 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
     if (!is_cpu && config.rank_processes)
       return invalid_argument("rank_processes: true is for ranks on CPUs; rank {} is on {}", r,
                               info.id());
+    if (!is_cpu && mapping.world() > 1 && has_hosts)
+      return unsupported(
+          "hosts: ranks on GPUs exchange through the memory of one process; rank {} is on {}, only "
+          "cpu is allowed",
+          r, info.id());
     if (!is_cpu && mapping.world() > 1) {
       log_info(
           "the {} ranks on GPUs are threads of this process, since they exchange through its "

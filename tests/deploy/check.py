@@ -89,6 +89,44 @@ def check_kserve():
     print("deploy: kserve: the container and its flags")
 
 
+def check_leader_worker():
+    """Flags and the variables of a LeaderWorkerSet: the server takes its size from them, the worker its leader."""
+    group, service = yaml.safe_load_all((DEPLOY / "kubernetes" / "leader-worker.yaml").read_text("utf-8"))
+    assert (group["apiVersion"], group["kind"], service["kind"]) == ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "Service")
+    kubernetes_validate.validate(service, KUBERNETES, strict=True)
+    assert set(group["spec"]) == {"replicas", "startupPolicy", "leaderWorkerTemplate"}, group["spec"].keys()
+    assert group["spec"]["startupPolicy"] == "LeaderCreated", "process 0 waits for the others"
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert set(template) == {"size", "restartPolicy", "leaderTemplate", "workerTemplate"}, template.keys()
+    assert template["restartPolicy"] == "RecreateGroupOnPodRestart"
+    for role in ("leader", "worker"):
+        pod = {"apiVersion": "v1", "kind": "Pod", **template[role + "Template"]}
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+        container = pod["spec"]["containers"][0]
+        assert {mount["name"] for mount in container["volumeMounts"]} <= {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert service["spec"]["selector"].items() <= template["leaderTemplate"]["metadata"]["labels"].items()
+    assert not service["spec"]["selector"].items() <= template["workerTemplate"]["metadata"]["labels"].items()
+    with tempfile.TemporaryDirectory() as folder:
+        token = os.path.join(folder, "token")
+        pathlib.Path(token).write_text("0123456789abcdef0123456789abcdef", "utf-8")
+        leader, worker = ([token if word == "/etc/nereid/token" else word for word in template[role + "Template"]["spec"]["containers"][0]["args"]]
+                          for role in ("leader", "worker"))
+        variables = {"LWS_GROUP_SIZE": str(template["size"]), "LWS_WORKER_INDEX": "0", "LWS_LEADER_ADDRESS": "127.0.0.1"}
+        check_flags(leader, variables)
+        assert int(leader[leader.index("--tp") + 1]) == template["size"]
+
+        def run(words, **changed):
+            return subprocess.run([NEREID, *words], capture_output=True, text=True, check=False, timeout=60,
+                                  env={**os.environ, **variables, **changed, "NEREID_CACHE_DIR": folder})
+        done = run([leader[0], MODEL, *leader[2:], "--join-address", "127.0.0.1:0", "--join-timeout-secs", "1"])
+        assert "1 of 2 processes have not joined" in done.stdout + done.stderr, done.stdout + done.stderr
+        done = run([leader[0], MODEL, *leader[2:]], LWS_WORKER_INDEX="1")
+        assert "only process 0 of a LeaderWorkerSet serves" in done.stderr, done.stderr
+        done = run([*worker, "--join-timeout-secs", "1"], LWS_WORKER_INDEX="1")
+        assert done.returncode == 1 and "127.0.0.1:7600" in done.stderr + done.stdout, done.stderr
+    print("deploy: leader-worker: pods, flags and variables")
+
+
 def check_compose():
     text = (DEPLOY / "compose.yaml").read_text("utf-8")
     compose_spec.PyCompose.from_yaml(text)
@@ -103,4 +141,5 @@ def check_compose():
 
 check_chart()
 check_kserve()
+check_leader_worker()
 check_compose()

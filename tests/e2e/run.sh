@@ -96,11 +96,12 @@ step python3 "$here/hostile.py" "$build/bin/nereid"
 if [ -n "${NEREID_E2E_SLOW:-}" ]; then
   skip short_of_memory "sanitizers map terabytes"
   skip "times and memory of hostile, robustness and lifecycle" "NEREID_E2E_SLOW is set"
-  skip "page.py, instances.py, shell_pages.py, hub.py, chat.py, tutorials.py" "the release build runs them; unit tests have their code under sanitizers"
+  skip "page.py, instances.py, hosts.py, shell_pages.py, hub.py, chat.py, tutorials.py" "the release build runs them; unit tests have their code under sanitizers"
 else
   step python3 "$here/short_of_memory.py" "$build"
   step python3 "$here/page.py" "$build/bin/nereid" "$work"
   step env PATH="$build/bin:$PATH" python3 "$here/instances.py" "$build"
+  step python3 "$here/hosts.py" "$build"
   step python3 "$here/shell_pages.py" "$build/bin/nereid"
   step python3 "$here/hub.py" "$build/bin/nereid"
   step python3 "$here/chat.py" "$build/bin/nereid"

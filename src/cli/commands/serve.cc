@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -130,7 +131,17 @@ Status serve(ServeOptions& options) {
   // Before any thread starts, so that all inherit the mask and only this one takes the signals.
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
-  ASSIGN_OR_RETURN(const auto launched, join_launched_processes());
+  ASSIGN_OR_RETURN(auto launched, join_launched_processes());
+  const auto environment = [](const char* name) { return std::getenv(name); };
+  ASSIGN_OR_RETURN(const auto hosts, host_group_options(options.hosts, environment));
+  if (hosts) {
+    if (launched)
+      return invalid_argument("--hosts: mpirun or srun has started several processes already");
+    if (options.model.executor.process_mode == "orchestrator")
+      return unsupported("--hosts: process_mode orchestrator runs ranks on one host; use leader");
+    const OnSignal end_while_waiting(signals, end_by);
+    ASSIGN_OR_RETURN(launched, runtime::lead_hosts(*hosts));
+  }
 
   ASSIGN_OR_RETURN(const ScratchDir repository, ScratchDir::create());
   const auto remove_repository = [&repository] {

@@ -230,6 +230,52 @@ void add_openai(Options& options, ServeOptions& o) {
               .flag = "--no-ui"}});
 }
 
+void add_hosts(Options& options, HostFlags& hosts) {
+  add_group(
+      options, "Several hosts",
+      {{.name = "hosts",
+        .field = field(hosts.hosts),
+        .help = "processes that run the model, one for each rank: this one and others, `nereid "
+                "worker`, that join it; 0 = LWS_GROUP_SIZE, else 1",
+        .range = {0, runtime::kMaxHosts},
+        .flag = "--hosts"},
+       {.name = "join_address",
+        .field = field(hosts.address),
+        .help = "HOST:PORT where the others join",
+        .flag = "--join-address"},
+       {.name = "join_token_file",
+        .field = field(hosts.join.token_file),
+        .help = "file with the secret text that all processes of the group share",
+        .flag = "--join-token-file",
+        .must_exist = true},
+       {.name = "join_exchange",
+        .field = field(hosts.exchange),
+        .help = "ranks exchange through: the memory of this host if all are on it, else TCP (auto) "
+                "| TCP",
+        .words = "auto|tcp",
+        .flag = "--join-exchange"},
+       {.name = "join_timeout_secs",
+        .field = field(hosts.join.timeout_seconds),
+        .help = "how long the others may take to join",
+        .range = {1, 86400},
+        .flag = "--join-timeout-secs"},
+       {.name = "join_tls_cert",
+        .field = field(hosts.join.tls.cert),
+        .help = "PEM: connections of the group are TLS, and this is shown",
+        .flag = "--join-tls-cert",
+        .must_exist = true},
+       {.name = "join_tls_key",
+        .field = field(hosts.join.tls.key),
+        .help = "PEM, the certificate's key",
+        .flag = "--join-tls-key",
+        .must_exist = true},
+       {.name = "join_tls_root",
+        .field = field(hosts.join.tls.root),
+        .help = "PEM: the others must show a certificate that it has signed",
+        .flag = "--join-tls-root",
+        .must_exist = true}});
+}
+
 void add_process(Options& options, ServeOptions& o) {
   add_group(options, "Process",
             {{.name = "exit_timeout_secs",
@@ -267,6 +313,7 @@ Options server_options(ServeOptions& o) {
   add_keys(options, o);
   add_origins_and_tls(options, o);
   add_request_limits(options, o);
+  add_hosts(options, o.hosts);
   add_process(options, o);
   return options;
 }

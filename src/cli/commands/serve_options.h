@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/flags/options.h"
+#include "cli/process/joined.h"
 #include "cli/process/server_process.h"
 
 namespace nereid::cli {
@@ -26,6 +27,7 @@ struct ServeOptions {
   std::string port_file;
   ServerProcessOptions process;
   AccessFlags access;
+  HostFlags hosts;
   std::vector<std::string> lora;  // name=DIR
   std::filesystem::path lora_load_dir;
   std::filesystem::path tokenizer;  // empty: the model's own

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tensor/cpu_probe.h"
 
 namespace nereid::runtime {
@@ -142,10 +143,50 @@ Status check_hosts(const Launcher& launcher, const Variables& variables, int32_t
   return hosts && hosts->second > 1 ? refusal(hosts->first, hosts->second) : ok();
 }
 
+// The job that joined_hosts_json() describes.
+StatusOr<LaunchedJob> read_joined_hosts(std::string_view text) {
+  ASSIGN_OR_RETURN(const json::value value, parse_json(text, 4));
+  if (!value.is_object()) return invalid_argument("{} is no object", kJoinedHosts);
+  const json::object& from = value.get_object();
+  JoinedHosts hosts;
+  const json::value* const shares = from.if_contains("share_memory");
+  hosts.share_memory = shares && shares->is_bool() && shares->get_bool();
+  for (auto [name, path] :
+       {std::pair("token_file", &hosts.token_file), std::pair("tls_cert", &hosts.tls.cert),
+        std::pair("tls_key", &hosts.tls.key), std::pair("tls_root", &hosts.tls.root)}) {
+    ASSIGN_OR_RETURN(*path, text_field(from, name));
+  }
+  const json::value* const workers = from.if_contains("workers");
+  if (!workers || !workers->is_array())
+    return invalid_argument("{} has no list of workers", kJoinedHosts);
+  for (const json::value& worker : workers->get_array()) {
+    if (!worker.is_string()) return invalid_argument("{}: a worker is no text", kJoinedHosts);
+    ASSIGN_OR_RETURN(hosts.workers.emplace_back(),
+                     parse_host_address(std::string_view(worker.get_string())));
+  }
+  LaunchedJob job{.size = static_cast<int32_t>(hosts.workers.size()) + 1,
+                  .launcher = "nereid serve --hosts"};
+  job.hosts = std::move(hosts);
+  return job;
+}
+
 }  // namespace
+
+std::string joined_hosts_json(const JoinedHosts& hosts) {
+  json::array workers;
+  for (const HostAddress& worker : hosts.workers) workers.emplace_back(text_of(worker));
+  return json::serialize(json::object{{"workers", std::move(workers)},
+                                      {"share_memory", hosts.share_memory},
+                                      {"token_file", hosts.token_file.string()},
+                                      {"tls_cert", hosts.tls.cert.string()},
+                                      {"tls_key", hosts.tls.key.string()},
+                                      {"tls_root", hosts.tls.root.string()}});
+}
 
 StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& environment) {
   const Variables variables(environment);
+  if (const std::string joined = variables.text(kJoinedHosts); !joined.empty())
+    return read_joined_hosts(joined);
   for (const Launcher& launcher : launchers()) {
     if (launcher.needed && variables.text(launcher.needed).empty()) continue;
     const auto size = variables.number(launcher.size);
@@ -182,6 +223,7 @@ int launched_threads(const LaunchedJob& job) {
     return ::sched_getaffinity(process, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
   };
   const int cores = num_usable_cores();
+  if (job.hosts) return job.hosts->share_memory ? std::max(cores / job.size, 1) : cores;
   const int mine = processors(0);
   const int all =
       job.launcher_process > 0 ? std::max(processors(job.launcher_process), mine) : mine;

@@ -7,17 +7,28 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "runtime/ranks/hosts/host_socket.h"
 
 namespace nereid::runtime {
+
+// Processes of a job that have joined this one through the network, see host_group.h.
+struct JoinedHosts {
+  std::vector<HostAddress> workers;  // of the processes from 1 on: where they take ranks
+  bool share_memory = false;         // all are on this host
+  std::filesystem::path token_file;
+  HostTls tls;
+};
 
 struct LaunchedJob {
   int32_t rank = 0, size = 1;
   std::string key;       // equal in all processes of a job, another one in other jobs of the host
-  std::string launcher;  // "Open MPI", "PMI", "Slurm", "nereid"
+  std::string launcher;  // "Open MPI", "PMI", "Slurm", "nereid", "nereid serve --hosts"
   // The process that started them, whose end ends them; 0: unknown, or it ends before them.
   pid_t launcher_process = 0;
+  std::optional<JoinedHosts> hosts;
 };
 
 // Variables that launch_triton_server sets without mpirun. It ends before the processes.
@@ -25,9 +36,13 @@ inline constexpr const char *kLaunchedSize = "NEREID_LAUNCHED_SIZE",
                             *kLaunchedRank = "NEREID_LAUNCHED_RANK",
                             *kLaunchedKey = "NEREID_LAUNCHED_KEY";
 
-// The variables of Open MPI, of PMI (Hydra), of Slurm's tasks and of launch_triton_server. No
-// value: none of them, or one process. Unimplemented: processes on several hosts. InvalidArgument:
-// a rank that is not below the size. `environment` is getenv or a test's replacement.
+// The variable with the joined processes, as JSON: backends are libraries of their own.
+inline constexpr const char* kJoinedHosts = "NEREID_JOINED_HOSTS";
+std::string joined_hosts_json(const JoinedHosts& hosts);
+
+// The variables of joined processes, of Open MPI, of PMI (Hydra), of Slurm's tasks and of
+// launch_triton_server. No value: none of them, or one process. Unimplemented: processes on several
+// hosts. InvalidArgument: a rank that is not below the size. `environment`: getenv, or a test's.
 using Environment = std::function<const char*(const char* name)>;
 StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& environment);
 

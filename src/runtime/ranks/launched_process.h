@@ -1,6 +1,7 @@
 // A launched process that runs a rank for this one, beside ranks of other models.
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>

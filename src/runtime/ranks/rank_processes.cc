@@ -26,6 +26,7 @@
 #include "io/plan.h"
 #include "runtime/ranks/channel.h"
 #include "runtime/ranks/child_process.h"
+#include "runtime/ranks/hosts/host_ranks.h"
 #include "runtime/ranks/launched_job.h"
 #include "runtime/ranks/launched_process.h"
 #include "runtime/ranks/rank_wire.h"
@@ -176,6 +177,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   int64_t process(int32_t rank) const override { return worker_of(rank).id(); }
 
   StatusOr<exec::RankComms> comms(int32_t rank) override {
+    if (use_sockets()) return hosts_->take_comms();
     exec::RankComms comms;
     const int32_t stage = rank / options_.tp, tensor_rank = rank % options_.tp;
     if (options_.tp > 1) {
@@ -196,7 +198,13 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
       return invalid_argument("{} engines for {} ranks", engines.size(), world());
     for (const auto& worker : workers_) {
       Writer writer;
-      put(writer, {.engine = path_elsewhere(engines[static_cast<size_t>(worker->rank())]),
+      const std::filesystem::path& engine = engines[static_cast<size_t>(worker->rank())];
+      uint64_t checksum = 0;
+      if (hosts_) {
+        ASSIGN_OR_RETURN(checksum, engine_checksum(engine));
+      }
+      put(writer, {.engine = path_elsewhere(engine),
+                   .checksum = checksum,
                    .limits = limits,
                    .forced = forced});
       const Status sent = worker->channel().send(Kind::kLoad, writer.bytes());
@@ -251,6 +259,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   }
 
   void abort(const Status& reason) const {
+    if (hosts_) hosts_->abort();
     for (const auto* const segments : {&tensor_, &pipeline_})
       for (const comm::Descriptor& segment : *segments)
         if (const Status status = comm::abort_shared_group(segment, reason); !status.ok())
@@ -268,6 +277,8 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   static Status of_rank(const Worker& worker, const Status& status) {
     return status.ok() ? status : annotate(status, fmt::format("rank {}", worker.rank()));
   }
+
+  bool use_sockets() const { return hosts_ && hosts_->use_sockets(); }
 
   StatusOr<Message> receive(Worker& worker, Kind kind) {
     const auto message = worker.channel().receive();
@@ -319,10 +330,16 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
             "participant_ids: '{}': expected are different processes from 1 to {}; process 0 "
             "serves",
             text, job_->size - 1);
+    if (!job_->hosts) return ok();
+    if (options_.first != 1)
+      return unsupported("hosts: the serving process has one rank, not {}", options_.first);
+    ASSIGN_OR_RETURN(hosts_,
+                     HostRanks::create(*job_, options_.tp, options_.pp, options_.participants));
     return ok();
   }
 
   Status create_segments() {
+    if (use_sockets()) return ok();
     for (int32_t stage = 0; stage < options_.pp && options_.tp > 1; ++stage) {
       ASSIGN_OR_RETURN(tensor_.emplace_back(),
                        comm::create_shared_group(options_.tp, options_.exchange_limit));
@@ -338,7 +355,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   Status start_all() {
     meet_ = now() + options_.meet_limit;
     for (int32_t rank = options_.first; rank < world(); ++rank) RETURN_IF_ERROR(start(rank));
-    return ok();
+    return use_sockets() ? hosts_->connect(meet_) : ok();
   }
 
   WorkerStart start_of(int32_t rank) const {
@@ -361,9 +378,10 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   }
 
   Status start(int32_t rank) {
+    const WorkerStart start = start_of(rank);
+    if (hosts_) return start_joined(start);
     ASSIGN_OR_RETURN(SocketPair steps, SocketPair::create());
     ASSIGN_OR_RETURN(SocketPair beats, SocketPair::create());
-    const WorkerStart start = start_of(rank);
     WorkerDescriptors theirs{.steps = std::move(steps.theirs), .beats = std::move(beats.theirs)};
     if (start.has_tensor) {
       ASSIGN_OR_RETURN(theirs.tensor, copy_of(tensor_[static_cast<size_t>(start.stage)]));
@@ -379,10 +397,27 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     } else {
       ASSIGN_OR_RETURN(process, start_child(start, theirs));
     }
-    log_debug("rank {} is process {}", rank, process->id());
-    workers_.push_back(std::make_unique<Worker>(*this, rank, std::move(steps.ours),
-                                                std::move(beats.ours), std::move(process)));
+    add(rank, std::move(steps.ours), std::move(beats.ours), std::move(process));
     return ok();
+  }
+
+  Status start_joined(const WorkerStart& start) {
+    const auto segment = [](bool has, const std::vector<comm::Descriptor>& all, int32_t at) {
+      return has && !all.empty() ? &all[static_cast<size_t>(at)] : nullptr;
+    };
+    auto started = hosts_->start(start, segment(start.has_tensor, tensor_, start.stage),
+                                 segment(start.has_pipeline, pipeline_, start.tensor_rank), meet_);
+    if (!started.ok()) return annotate(started.status(), fmt::format("rank {}", start.rank));
+    add(start.rank, std::move(started->steps), std::move(started->beats),
+        std::move(started->process));
+    return ok();
+  }
+
+  void add(int32_t rank, comm::Descriptor steps, comm::Descriptor beats,
+           std::unique_ptr<WorkerProcess> process) {
+    log_debug("rank {} is process {}", rank, process->id());
+    workers_.push_back(std::make_unique<Worker>(*this, rank, std::move(steps), std::move(beats),
+                                                std::move(process)));
   }
 
   static StatusOr<comm::Descriptor> copy_of(const comm::Descriptor& descriptor) {
@@ -495,6 +530,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   const RankProcessOptions options_;
   Health* const health_;
   std::optional<LaunchedJob> job_;                   // with participants
+  std::optional<HostRanks> hosts_;                   // of joined processes
   Time meet_;                                        // until then launched processes are waited for
   std::vector<comm::Descriptor> tensor_, pipeline_;  // [pp], [tp]; none for one rank
   std::vector<std::unique_ptr<Worker>> workers_;     // by rank, from options_.first on

@@ -7,6 +7,7 @@ namespace nereid::runtime {
 
 void put(Writer& to, const RankLoad& load) {
   to.put_text(load.engine);
+  to.put(load.checksum);
   to.put(load.limits);
   to.put_list(load.forced, [&](const std::string& choice) { to.put_text(choice); });
 }
@@ -15,6 +16,7 @@ StatusOr<RankLoad> get_load(std::span<const std::byte> message) {
   Reader from(message);
   RankLoad load;
   load.engine = from.get_text();
+  load.checksum = from.get<uint64_t>();
   load.limits = from.get<exec::RunnerLimits>();
   from.get_list(load.forced, [&] { return from.get_text(); });
   RETURN_IF_ERROR(from.finish());

@@ -112,7 +112,8 @@ class Reader {
 
 // kLoad.
 struct RankLoad {
-  std::string engine;  // path
+  std::string engine;     // path
+  uint64_t checksum = 0;  // engine_checksum(); 0: not compared
   exec::RunnerLimits limits;
   kernels::KernelChoices forced;
 };

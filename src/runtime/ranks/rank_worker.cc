@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -19,8 +20,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "comm/shared_group.h"
 #include "comm/shared_memory.h"
+#include "io/engine_format.h"
 #include "kernels/open.h"
 #include "runtime/ranks/channel.h"
 
@@ -29,6 +32,8 @@ namespace {
 
 class EngineOpener final : public RankOpener {
  public:
+  explicit EngineOpener(std::filesystem::path engine_dir) : engine_dir_(std::move(engine_dir)) {}
+
   StatusOr<Device*> open_device(const std::string& device, const std::string& isa,
                                 int num_threads) override {
     ASSIGN_OR_RETURN(opened_,
@@ -38,12 +43,24 @@ class EngineOpener final : public RankOpener {
   StatusOr<std::unique_ptr<exec::Runner>> load(const RankLoad& load,
                                                exec::RankComms comms) override {
     // The leader has verified the weights.
-    ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(load.engine, io::Verify::kHeader));
+    const std::filesystem::path path =
+        engine_dir_.empty() ? std::filesystem::path(load.engine)
+                            : engine_dir_ / std::filesystem::path(load.engine).filename();
+    ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(path, io::Verify::kHeader));
+    if (load.checksum != 0) {
+      ASSIGN_OR_RETURN(const uint64_t checksum, engine_checksum(path));
+      if (checksum != load.checksum)
+        return Status(absl::StatusCode::kFailedPrecondition,
+                      fmt::format("{}: the engine's hash is {:016x}, the leader's {:016x}: give "
+                                  "all hosts the same engine",
+                                  path.string(), checksum, load.checksum));
+    }
     return exec::make_runner(std::move(file), *opened_.device, opened_.registry, load.limits,
                              load.forced, std::move(comms));
   }
 
  private:
+  const std::filesystem::path engine_dir_;
   kernels::OpenedDevice opened_;
 };
 
@@ -198,16 +215,35 @@ Status open_and_serve(const WorkerStart& start, Channel& channel, RankOpener& op
 
 }  // namespace
 
-std::unique_ptr<RankOpener> engine_opener() { return std::make_unique<EngineOpener>(); }
+StatusOr<uint64_t> engine_checksum(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  io::EnginePrefix prefix;
+  if (file.bytes().size() < sizeof(prefix))
+    return data_loss("{}: {} bytes are no engine", path.string(), file.bytes().size());
+  std::memcpy(&prefix, file.bytes().data(), sizeof(prefix));
+  return prefix.checksum;
+}
+
+std::unique_ptr<RankOpener> engine_opener() { return engine_opener_in({}); }
+
+std::unique_ptr<RankOpener> engine_opener_in(const std::filesystem::path& engine_dir) {
+  return std::make_unique<EngineOpener>(engine_dir);
+}
 
 Status run_rank(const WorkerStart& start, WorkerDescriptors descriptors, const MakeOpener& opener,
                 const LeaderLoss& loss) {
-  Channel channel(std::move(descriptors.steps));
   ASSIGN_OR_RETURN(exec::RankComms comms, attach(start, descriptors));
-  Beats beats(std::move(descriptors.beats), start, loss);
+  return run_rank(start, std::move(descriptors.steps), std::move(descriptors.beats),
+                  std::move(comms), opener, loss);
+}
+
+Status run_rank(const WorkerStart& start, comm::Descriptor steps, comm::Descriptor beats,
+                exec::RankComms comms, const MakeOpener& opener, const LeaderLoss& loss) {
+  Channel channel(std::move(steps));
+  Beats signs(std::move(beats), start, loss);
   const auto opened = opener();
-  const Status status = open_and_serve(start, channel, *opened, std::move(comms), beats);
-  beats.forget_device();
+  const Status status = open_and_serve(start, channel, *opened, std::move(comms), signs);
+  signs.forget_device();
   return status;
 }
 

@@ -1,6 +1,7 @@
 // A rank in a process that another process leads.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -32,6 +33,13 @@ class RankOpener {
 };
 using MakeOpener = std::function<std::unique_ptr<RankOpener>()>;
 std::unique_ptr<RankOpener> engine_opener();  // of engine files
+// `engine_dir`: the folder of this host that has files with the names of the leader's; empty: they
+// are at the leader's paths.
+std::unique_ptr<RankOpener> engine_opener_in(const std::filesystem::path& engine_dir);
+
+// The checksum in the prefix of an engine file, which covers the header, and so the plan and each
+// weight's checksum: equal in files of equal contents. Errors: of reading; DataLoss: too short.
+StatusOr<uint64_t> engine_checksum(const std::filesystem::path& path);
 
 struct WorkerStart {
   int32_t rank = 0;
@@ -63,6 +71,9 @@ struct LeaderLoss {
 // and of the engine are sent to the leader.
 Status run_rank(const WorkerStart& start, WorkerDescriptors descriptors, const MakeOpener& opener,
                 const LeaderLoss& loss);
+// The same with communicators that are made already.
+Status run_rank(const WorkerStart& start, comm::Descriptor steps, comm::Descriptor beats,
+                exec::RankComms comms, const MakeOpener& opener, const LeaderLoss& loss);
 
 // Main function of a process with one rank, which the leader has started: argv[1] and on are
 // worker_arguments(), the descriptors are kFirstDescriptor and on. Ignores SIGINT, SIGTERM and

@@ -1,0 +1,167 @@
+#include "runtime/ranks/hosts/host_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/scratch_dir.h"
+#include "runtime/ranks/hosts/joined_process.h"
+#include "runtime/ranks/launched_job.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kToken = "a token of some length";
+
+class HostSocket : public ::testing::Test {
+ protected:
+  // The results of dial_host() and meet_host() with each other.
+  std::pair<Status, Status> meet(const HostSecrets& dials, const HostSecrets& accepts,
+                                 json::object hello = {{"kind", "test"}}) {
+    const auto listener = listen_at({"127.0.0.1", 0}).value();
+    Status accepted;
+    std::thread other([&] {
+      auto connection = meet_host(accept_socket(listener).value(), accepts);
+      accepted = connection.status();
+      if (connection.ok()) {
+        EXPECT_FALSE(connection->message.contains("token"));
+        accepted = send_frame(connection->socket, {{"kind", connection->message["kind"]}});
+      }
+    });
+    const auto dialled = dial_host({"127.0.0.1", local_port(listener)}, dials, std::move(hello),
+                                   now() + std::chrono::seconds(60));
+    other.join();
+    if (dialled.ok()) {
+      EXPECT_EQ(text_field(dialled->message, "kind").value(), "test");
+    }
+    return {dialled.status(), accepted};
+  }
+
+  std::filesystem::path write(const std::string& text) const {
+    const auto path = scratch_.path() / "token";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  const ScratchDir scratch_ = ScratchDir::create().value();
+};
+
+TEST_F(HostSocket, ProcessesMeetByTokenAndVersion) {
+  const HostSecrets right{kToken, {}}, wrong{"another token, longer", {}};
+  const auto [dialled, accepted] = meet(right, right);
+  EXPECT_TRUE(dialled.ok()) << dialled;
+  EXPECT_TRUE(accepted.ok()) << accepted;
+  for (const HostSecrets& other : {wrong, HostSecrets{"a token of some lengtH", {}}}) {
+    const auto [refused, refusal] = meet(other, right);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("refused: the token is another one"));
+    EXPECT_EQ(refusal.code(), absl::StatusCode::kPermissionDenied);
+  }
+}
+
+// A connection that writes `bytes` as its hello.
+Status refusal_of(const std::string& bytes) {
+  const auto listener = listen_at({"127.0.0.1", 0}).value();
+  Status status;
+  std::thread other([&] {
+    status = meet_host(accept_socket(listener).value(), {kToken, {}}).status();
+  });
+  comm::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+  ::shutdown(socket.get(), SHUT_WR);
+  other.join();
+  return status;
+}
+
+TEST_F(HostSocket, OtherBytesAreRefused) {
+  const auto frame = [](const std::string& text) {
+    return std::string{static_cast<char>(text.size()), '\0', '\0', '\0'} + text;
+  };
+  EXPECT_THAT(message(refusal_of("GET / HTTP/1.1\r\n\r\n")), HasSubstr("a frame of"));
+  EXPECT_THAT(message(refusal_of("")), HasSubstr("closed the connection"));
+  EXPECT_THAT(message(refusal_of(frame("[1]"))), HasSubstr("no JSON object"));
+  EXPECT_THAT(message(refusal_of(frame("{}"))), HasSubstr("no text 'token'"));
+  EXPECT_THAT(message(refusal_of(frame(fmt::format(R"({{"token":"{}","version":"0"}})", kToken)))),
+              HasSubstr("version 0 meets version " NEREID_VERSION));
+}
+
+TEST_F(HostSocket, SecretsOfFilesAreBounded) {
+  EXPECT_EQ(read_host_secrets(write(std::string(kToken) + " \n"), {}).value().token, kToken);
+  const auto refusal = [&](const std::string& text, HostTls tls) {
+    return read_host_secrets(write(text), std::move(tls)).status().ToString();
+  };
+  EXPECT_THAT(refusal("short", {}), HasSubstr("a token of 5 bytes; allowed are 16 to 4096"));
+  EXPECT_THAT(refusal(kToken, {.cert = "cert.pem", .key = {}, .root = {}}),
+              HasSubstr("all three are needed"));
+  EXPECT_EQ(read_host_secrets(scratch_.path() / "none", {}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(HostAddresses, AreRead) {
+  for (const char* const text : {"host:1", "10.0.0.1:7600", "[fe80::1]:65535"})
+    EXPECT_EQ(text_of(parse_host_address(text).value()), text);
+  for (const char* const text :
+       {"", "host", ":1", "host:", "host:x", "host:65536", "::1:5", "[]:1"})
+    EXPECT_FALSE(parse_host_address(text).ok()) << text;
+}
+
+TEST(JoinedHostsVariable, IsReadBack) {
+  const JoinedHosts hosts{.workers = {{"10.0.0.2", 7}, {"::1", 9}},
+                          .share_memory = true,
+                          .token_file = "/token",
+                          .tls = {"a", "b", "c"}};
+  const std::string json = joined_hosts_json(hosts);
+  const auto job = read_launched_job([&](const char* name) {
+                     return std::string_view(name) == kJoinedHosts ? json.c_str() : nullptr;
+                   }).value();
+  ASSERT_TRUE(job && job->hosts);
+  EXPECT_EQ(job->size, 3);
+  EXPECT_EQ(job->rank, 0);
+  EXPECT_EQ(joined_hosts_json(*job->hosts), json);
+  EXPECT_FALSE(read_launched_job([](const char*) { return "{}"; }).ok());
+}
+
+TEST(JoinedRanks, AreReadBack) {
+  const JoinedRank rank{.start = {.rank = 3, .tensor_rank = 1, .stage = 1, .device = "cpu"},
+                        .tensor_memory = "/proc/1/fd/2",
+                        .pipeline_memory = {},
+                        .tensor = {},
+                        .pipeline = HostRankGroup{.id = "g", .members = {"", "h:1"}}};
+  const JoinedRank back = joined_rank_of(to_json(rank)).value();
+  EXPECT_EQ(back.start.rank, 3);
+  EXPECT_EQ(back.tensor_memory, "/proc/1/fd/2");
+  EXPECT_FALSE(back.tensor);
+  ASSERT_TRUE(back.pipeline);
+  EXPECT_THAT(back.pipeline->members, ElementsAre("", "h:1"));
+  JoinedRank outside = rank;
+  outside.start.stage = 2;
+  EXPECT_EQ(joined_rank_of(to_json(outside)).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_FALSE(joined_rank_of({{"arguments", "x"}}).ok());
+}
+
+TEST(LeadHosts, GivesUpWithTheNumberThatIsMissing) {
+  const ScratchDir scratch = ScratchDir::create().value();
+  std::ofstream(scratch.path() / "token") << kToken;
+  const auto led = lead_hosts({.size = 3,
+                               .address = {"127.0.0.1", 0},
+                               .token_file = scratch.path() / "token",
+                               .limit = std::chrono::milliseconds(1)});
+  EXPECT_EQ(led.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(message(led.status()), HasSubstr("2 of 3 processes have not joined"));
+  EXPECT_THAT(message(lead_hosts({.size = 65}).status()), HasSubstr("hosts: 65 is not in [2, 64]"));
+}
+
+}  // namespace
+}  // namespace nereid::runtime
