@@ -204,7 +204,7 @@ step "exchange between ranks" 300 "$bundle/bin/gpu_comm_test"
 step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*Golden*:*TreeKernels.*'
 # Processes that share a GPU wait for each other's turns: this is quicker in one than in several.
 step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test" --gtest_filter='-*OnRanks*'
-step "encoder-decoder models" 300 "${on_device[@]}" "$bundle/bin/encoder_test"
+step "encoder-decoder models, pictures" 300 "${on_device[@]}" "$bundle/bin/encoder_test" --gtest_filter='-*Ranks*:*Stages*'
 # A rank on a GPU is a thread, and each has a GPU of its own.
 cards=$(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | wc -l)
 rank_cells=""
@@ -212,6 +212,9 @@ rank_cells=""
 [ "$cards" -lt 4 ] || rank_cells+=':*OnRanks*tp4_pp1_ep?:*OnRanks*tp2_pp2_ep?'
 if [ -n "$rank_cells" ]; then
   step "every model on ranks, exact" 600 "${on_device[@]}" "$bundle/bin/exactness_test" --gtest_filter="$rank_cells"
+  # Adapters of encoder-decoder models want two ranks of two stages.
+  step "encoders on ranks" 300 "${on_device[@]}" "$bundle/bin/encoder_test" \
+    --gtest_filter="*Ranks*:*Stages*$([ "$cards" -ge 4 ] || echo '-EncoderAdapters.*')"
 else
   skip "every model on ranks, exact" "$cards GPU"
 fi

@@ -41,6 +41,8 @@ class EncoderFolders : public ::testing::Test {
     options.checkpoint_dir = dir_ / "ckpt" / half;
     options.output_dir = dir_ / "engines" / half;
     options.build_config = {{"max_batch_size", 8}, {"max_beam_width", 4}, {"max_num_tokens", 512}};
+    options.compile.forced =
+        kernels::invariant_kernels(device->registry, device->device->info().kind);
     const Status built =
         convert::build_engine_dir(options, device->registry, device->device->info());
     ASSERT_TRUE(built.ok()) << built;
