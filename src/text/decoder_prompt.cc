@@ -1,6 +1,7 @@
 #include "text/decoder_prompt.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,7 +38,43 @@ std::vector<int32_t> role_ids(const json::object& config, const Tokenizer& token
   return ids;
 }
 
+constexpr size_t kMostForcedIds = 256;
+
 }  // namespace
+
+StatusOr<std::vector<int32_t>> read_forced_ids(const std::filesystem::path& dir) {
+  std::vector<int32_t> ids;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const json::object config = object_of(dir / name);
+    const json::value* const list = config.if_contains("forced_decoder_ids");
+    if (!list || list->is_null()) continue;
+    const auto fault = [&] {
+      return invalid_argument(
+          "{}: field 'forced_decoder_ids' is {}; expected up to {} pairs of a position and an id "
+          "or null",
+          (dir / name).string(), json::serialize(*list).substr(0, 200), kMostForcedIds);
+    };
+    if (!list->is_array() || list->get_array().size() > kMostForcedIds) return fault();
+    std::map<int64_t, std::optional<int32_t>> by_position;
+    for (const json::value& pair : list->get_array()) {
+      const bool is_pair = pair.is_array() && pair.get_array().size() == 2 &&
+                           pair.get_array()[0].is_int64() &&
+                           (pair.get_array()[1].is_int64() || pair.get_array()[1].is_null());
+      if (!is_pair) return fault();
+      const json::value& id = pair.get_array()[1];
+      if (id.is_int64() && (!std::in_range<int32_t>(id.get_int64()) || id.get_int64() < 0))
+        return fault();
+      const auto forced =
+          id.is_null() ? std::nullopt : std::optional(static_cast<int32_t>(id.get_int64()));
+      if (!by_position.emplace(pair.get_array()[0].get_int64(), forced).second) return fault();
+    }
+    for (auto next = by_position.find(1); next != by_position.end() && next->second;
+         next = by_position.find(std::ssize(ids) + 1))
+      ids.push_back(*next->second);
+    return ids;
+  }
+  return ids;
+}
 
 DecoderPrompts DecoderPrompts::load(const std::filesystem::path& dir,
                                     std::shared_ptr<const Tokenizer> tokenizer) {
@@ -52,8 +89,10 @@ DecoderPrompts DecoderPrompts::load(const std::filesystem::path& dir,
     return own ? own : id_of(generation, key);
   };
   if (const auto start = id("decoder_start_token_id")) out.usual_.push_back(*start);
-  if (const auto second = id("forced_bos_token_id"); second && !out.usual_.empty())
-    out.usual_.push_back(*second);
+  const auto second = id("forced_bos_token_id");
+  if (second && !out.usual_.empty()) out.usual_.push_back(*second);
+  if (const auto forced = read_forced_ids(dir); !second && !out.usual_.empty() && forced.ok())
+    out.usual_.insert(out.usual_.end(), forced->begin(), forced->end());
 
   const Tokenizer& t = *out.tokenizer_;
   const std::vector<int32_t> roles = role_ids(object_of(dir / "tokenizer_config.json"), t);

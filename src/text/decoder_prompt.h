@@ -13,6 +13,11 @@
 
 namespace nereid::text {
 
+// Ids of forced_decoder_ids in generation_config.json, else in config.json, of a model's folder:
+// those of positions 1, 2, ... up to one that is absent or null. A position is named once.
+// InvalidArgument: they are no pairs of a position and an id or null.
+StatusOr<std::vector<int32_t>> read_forced_ids(const std::filesystem::path& dir);
+
 class DecoderPrompts {
  public:
   // Reads config.json (of an engine: its `pretrained_config`), generation_config.json and
@@ -20,7 +25,8 @@ class DecoderPrompts {
   static DecoderPrompts load(const std::filesystem::path& dir,
                              std::shared_ptr<const Tokenizer> tokenizer);
 
-  // decoder_start_token_id, then forced_bos_token_id if there is one; may be empty.
+  // decoder_start_token_id, then forced_bos_token_id if there is one, else the ids of
+  // read_forced_ids(); may be empty.
   const std::vector<int32_t>& usual() const { return usual_; }
 
   // The prompt with another second token. InvalidArgument: not in the vocabulary, or the model

@@ -65,6 +65,26 @@ TEST_F(DecoderPromptsTest, TokensOfEveryFile) {
   EXPECT_THAT(load().usual(), ElementsAre(1, 6));
 }
 
+TEST_F(DecoderPromptsTest, ForcedDecoderIds) {
+  write("config.json", R"({"decoder_start_token_id": 2, "forced_decoder_ids": [[1, 7]]})");
+  EXPECT_THAT(load().usual(), ElementsAre(2, 7));
+  const auto forced = [&](const char* list) {
+    const std::string text = std::string(R"({"forced_decoder_ids": )") + list + "}";
+    write("generation_config.json", text.c_str());
+    return load().usual();
+  };
+  EXPECT_THAT(forced("[[2, 4], [1, 3], [4, 5]]"), ElementsAre(2, 3, 4));
+  EXPECT_THAT(forced("[[1, null], [2, 4]]"), ElementsAre(2));  // the first one is left to the model
+  EXPECT_THAT(forced("[]"), ElementsAre(2));
+  EXPECT_THAT(forced("null"), ElementsAre(2, 7));
+  for (const char* list : {"5", "[[1]]", "[[1, -3]]", "[[1, 3], [1, 4]]", "[[1, 3.5]]"}) {
+    EXPECT_THAT(forced(list), ElementsAre(2)) << list;
+    EXPECT_THAT(std::string(message(read_forced_ids(dir_).status())),
+                HasSubstr("field 'forced_decoder_ids' is "))
+        << list;
+  }
+}
+
 TEST_F(DecoderPromptsTest, LanguagesOfSourceAndTarget) {
   write("config.json", R"({"decoder_start_token_id": 2})");
   const DecoderPrompts prompts = load();

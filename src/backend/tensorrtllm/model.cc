@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/contained.h"
 #include "runtime/engine_limits.h"
+#include "text/decoder_prompt.h"
 
 namespace nereid::backend {
 namespace {
@@ -62,6 +63,22 @@ std::vector<std::string> memory_lines(const Executor& executor) {
   return lines;
 }
 
+// Adds the ids that the files of the model, else of its tokenizer, force behind the first token.
+Status add_forced_ids(const std::filesystem::path& model, const std::filesystem::path& tokenizer,
+                      int32_t vocab_size, std::vector<TokenId>& prompt) {
+  if (prompt.size() != 1) return ok();  // no decoder, or forced_bos_token_id
+  ASSIGN_OR_RETURN(std::vector<int32_t> forced, text::read_forced_ids(model));
+  if (forced.empty()) {
+    ASSIGN_OR_RETURN(forced, text::read_forced_ids(tokenizer));
+  }
+  for (const int32_t id : forced)
+    if (id >= vocab_size)
+      return invalid_argument("{}: forced_decoder_ids: {} is not in a vocabulary of {}",
+                              model.string(), id, vocab_size);
+  prompt.insert(prompt.end(), forced.begin(), forced.end());
+  return ok();
+}
+
 // The encoder of a model in two folders lies beside its decoder, else it is in the same folder.
 Status check_encoder_path(const ModelSettings& settings, const std::filesystem::path& path) {
   for (const char* key : {"encoder_model_path", "encoder_engine_dir"}) {
@@ -106,6 +123,8 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   ASSIGN_OR_RETURN(auto made,
                    with_executor(std::move(settings), std::move(executor), std::move(tokenizer)));
   made->context_.max_beam_width = config.max_beam_width;
+  RETURN_IF_ERROR(
+      add_forced_ids(path, dir, made->context_.vocab_size, made->context_.decoder_prompt));
   return made;
 }
 
@@ -122,6 +141,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->context_.vocab_size = m->executor_->vocab_size();
   m->context_.max_sequence_length = m->executor_->max_sequence_length();
   m->context_.encoder = m->executor_->encoder();
+  m->context_.decoder_prompt = m->context_.encoder.decoder_prompt();
   m->context_.pictures = m->executor_->pictures();
   m->context_.default_end_ids = m->executor_->default_end_ids();
   m->context_.declares_embedding = m->settings_.output("embedding") != nullptr;

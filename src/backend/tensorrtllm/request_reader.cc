@@ -143,7 +143,7 @@ Status read_encoder_input(const Item& item, const ReadContext& context, std::vec
       ids->resize(static_cast<size_t>(*given));
     }
     out.input_token_ids = *std::move(ids);
-  } else if (out.input_token_ids = encoder.decoder_prompt(); out.input_token_ids.empty()) {
+  } else if (out.input_token_ids = context.decoder_prompt; out.input_token_ids.empty()) {
     return invalid_argument(
         "input 'decoder_input_ids' has no tokens, expected at least 1, since the model names no "
         "first token (!mInputTokenIds.empty())");

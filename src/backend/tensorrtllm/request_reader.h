@@ -19,6 +19,7 @@ struct ReadContext {
   int32_t vocab_size = 0;
   int32_t max_sequence_length = 0;
   EncoderFacts encoder;
+  std::vector<TokenId> decoder_prompt;  // of requests without one; empty: none
   PictureFacts pictures;
   int32_t max_beam_width = 1;
   bool takes_adapters = false;

@@ -1,4 +1,6 @@
 // The model whisper_bls on a tiny Whisper, trained on the words of tests/speech.
+#include <unistd.h>
+
 #include <cmath>
 #include <limits>
 
@@ -12,9 +14,9 @@ constexpr char kText[] = "The boats, they sail.";
 
 class WhisperTest : public BackendTest {
  protected:
+  static inline const std::string kModel = source_dir() + "/tests/encoder_models/whisper-speech";
   static void SetUpTestSuite() { start_speech("false"); }
-  static void start_speech(const std::string& decoupled) {
-    const std::string model = source_dir() + "/tests/encoder_models/whisper-speech";
+  static void start_speech(const std::string& decoupled, const std::string& model = kModel) {
     std::map<std::string, std::string> values = {{"decoupled_mode", decoupled},
                                                  {"engine_dir", model},
                                                  {"exclude_input_in_output", "true"},
@@ -112,6 +114,44 @@ TEST_F(StreamedWhisperTest, ACancelEndsTheCall) {
   Talk talk(server_, "whisper_bls", {wav(boats()), text_input("TEXT_PREFIX", {""})});
   talk.cancel();
   EXPECT_EQ(talk.wait().num_finals, 1);
+}
+
+class ForcedIdsTest : public WhisperTest {
+ protected:
+  static void SetUpTestSuite() {
+    model_ = fs::temp_directory_path() / fmt::format("nereid-forced-{}", ::getpid());
+    fs::copy(kModel, model_, fs::copy_options::recursive);
+    ASSERT_TRUE(write_file_atomic(model_ / "generation_config.json",
+                                  R"({"forced_decoder_ids": [[1, 70], [2, 71], [3, null]]})")
+                    .ok());
+    start_speech("false", model_.string());
+  }
+  static void TearDownTestSuite() {
+    WhisperTest::TearDownTestSuite();
+    fs::remove_all(model_);
+  }
+  static Ids generate(const Ids& prompt) {
+    std::vector<Output> inputs = {
+        {"encoder_input_features", TRITONSERVER_TYPE_FP16, {1, 100, 80}, std::string(16000, '\0')},
+        int_input("input_lengths", 100),
+        int_input("request_output_len", 6),
+        int_input("end_id", -1)};
+    if (!prompt.empty())
+      inputs.push_back(make_output("decoder_input_ids", {1, std::ssize(prompt)}, prompt));
+    const auto got = Talk(server_, "tensorrt_llm", std::move(inputs)).wait();
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return got.outputs.empty() ? Ids() : elements<int32_t>(got.outputs[0], "output_ids");
+  }
+  static inline fs::path model_;
+};
+
+// generation_config.json forces the tokens behind the first one.
+TEST_F(ForcedIdsTest, AreThoseOfRequestsWithoutADecoderPrompt) {
+  const json::value config = *read_json_file(model_ / "config.json");
+  const int32_t start = config.at("decoder_start_token_id").to_number<int32_t>();
+  const Ids usual = generate({});
+  EXPECT_EQ(usual, generate({start, 70, 71}));
+  EXPECT_NE(usual, generate({start}));
 }
 
 }  // namespace
