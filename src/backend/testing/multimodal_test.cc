@@ -12,7 +12,8 @@
 namespace nereid::backend {
 namespace {
 
-constexpr int32_t kVocab = 520, kMark = 512, kRows = 16, kSide = 28, kWidth = 48;
+constexpr int32_t kLlavaVocab = 520, kLlavaMark = 512, kLlavaRows = 16, kLlavaSide = 28,
+                  kLlavaWidth = 48;
 
 // The 256 bytes, special tokens, and the mark.
 std::string tokenizer_json() {
@@ -27,14 +28,15 @@ std::string tokenizer_json() {
       name = {static_cast<char>(0xc0 | (shown >> 6)), static_cast<char>(0x80 | (shown & 0x3f))};
     vocab[name] = byte;
   }
-  for (int32_t id = 256; id <= kMark; ++id)
-    added.push_back(json::object{{"id", id},
-                                 {"content", id == kMark ? "<image>" : fmt::format("<|{}|>", id)},
-                                 {"single_word", false},
-                                 {"lstrip", false},
-                                 {"rstrip", false},
-                                 {"normalized", false},
-                                 {"special", true}});
+  for (int32_t id = 256; id <= kLlavaMark; ++id)
+    added.push_back(
+        json::object{{"id", id},
+                     {"content", id == kLlavaMark ? "<image>" : fmt::format("<|{}|>", id)},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   const json::object level{{"type", "ByteLevel"},
                            {"add_prefix_space", false},
                            {"trim_offsets", true},
@@ -103,8 +105,8 @@ class MultimodalTest : public BackendTest {
     return {};
   }
   static Output pixels(const std::vector<float>& values, int64_t batch = 1) {
-    const auto count = std::ssize(values) / (3 * kSide * kSide) / batch;
-    return make_output("pixel_values", {batch, count, 3, kSide, kSide}, values);
+    const auto count = std::ssize(values) / (3 * kLlavaSide * kLlavaSide) / batch;
+    return make_output("pixel_values", {batch, count, 3, kLlavaSide, kLlavaSide}, values);
   }
   static Output half_pixels(const char* name, const std::vector<float>& values) {
     Output out = pixels(values);
@@ -137,8 +139,9 @@ TEST_F(MultimodalTest, GoldenIdsByThePromptTable) {
   const Conversation encoded = encode({pixels(golden_pixels())});
   ASSERT_TRUE(encoded.status.ok()) << encoded.status;
   ASSERT_EQ(encoded.outputs.size(), 1u);
-  EXPECT_EQ(shape_of(encoded.outputs[0], "OUT_PROMPT_EMBEDDING_TABLE"), Shape({1, kRows, kWidth}));
-  EXPECT_EQ(elements<int32_t>(encoded.outputs[0], "OUT_PROMPT_VOCAB_SIZE"), Ids{kRows});
+  EXPECT_EQ(shape_of(encoded.outputs[0], "OUT_PROMPT_EMBEDDING_TABLE"),
+            Shape({1, kLlavaRows, kLlavaWidth}));
+  EXPECT_EQ(elements<int32_t>(encoded.outputs[0], "OUT_PROMPT_VOCAB_SIZE"), Ids{kLlavaRows});
   const json::value golden =
       *read_json_file(fs::path(source_dir()) / "tests/golden/pictures/llava.json");
   size_t num_tested = 0;
@@ -148,10 +151,10 @@ TEST_F(MultimodalTest, GoldenIdsByThePromptTable) {
       ids.push_back(v.to_number<int32_t>());
     for (const json::value& v : c.at("greedy_ids").as_array())
       expected.push_back(v.to_number<int32_t>());
-    int32_t row = kVocab;
+    int32_t row = kLlavaVocab;
     for (int32_t& id : ids)
-      if (id == kMark) id = row++;
-    if (row != kVocab + kRows) continue;
+      if (id == kLlavaMark) id = row++;
+    if (row != kLlavaVocab + kLlavaRows) continue;
     ++num_tested;
     std::vector<Output> inputs = {
         make_output("input_ids", {1, std::ssize(ids)}, ids),
@@ -159,7 +162,7 @@ TEST_F(MultimodalTest, GoldenIdsByThePromptTable) {
         int_input("request_output_len", static_cast<int32_t>(expected.size())),
         int_input("end_id", -1),
         int_input("runtime_top_k", 1),
-        int_input("prompt_vocab_size", kRows)};
+        int_input("prompt_vocab_size", kLlavaRows)};
     for (const Output& output : encoded.outputs[0])
       if (output.name == "OUT_PROMPT_EMBEDDING_TABLE")
         inputs.push_back({"prompt_embedding_table", output.datatype, output.shape, output.bytes});
@@ -177,7 +180,7 @@ TEST_F(MultimodalTest, APictureHasTheSameRowsAloneAndWithOthers) {
   std::vector<float> both = first;
   both.insert(both.end(), second.begin(), second.end());
   const std::string a = table({pixels(first)}), b = table({pixels(second)});
-  ASSERT_EQ(a.size(), size_t{kRows * kWidth * 2});
+  ASSERT_EQ(a.size(), size_t{kLlavaRows * kLlavaWidth * 2});
   EXPECT_NE(a, b);
   EXPECT_EQ(table({pixels(both)}), a + b);
   EXPECT_EQ(table({pixels(both, /*batch=*/2)}), a + b);
@@ -219,7 +222,7 @@ TEST_F(MultimodalTest, TheSameTextByEveryWay) {
   EXPECT_EQ(values, golden_pixels());
   EXPECT_TRUE(shape_of(prepared.outputs[0], "IMAGE_PATCHES").empty());
   const Ids ids = elements<int32_t>(prepared.outputs[0], "INPUT_ID");
-  EXPECT_EQ(std::ranges::count_if(ids, [](int32_t id) { return id >= kVocab; }), kRows);
+  EXPECT_EQ(std::ranges::count_if(ids, [](int32_t id) { return id >= kLlavaVocab; }), kLlavaRows);
   same("ensemble", prompt, {half_pixels("image_input", values)});
   same("tensorrt_llm_bls", prompt, {half_pixels("image_input", values)});
 }
