@@ -165,8 +165,10 @@ void Scheduler::plan_shares(StepPlan& plan) {
   // Sequences preempted by plan_decodes() are removed, and ones that wait for encoder results.
   const bool whole = !limits_.policy.enable_chunked_context;
   for (Share& share : shares_) {
-    const int32_t ready = num_ready(*share.sequence);
-    if (ready < share.wanted) share.wanted = whole ? 0 : ready;
+    const int32_t ready = num_ready(*share.sequence), start = share.sequence->computed_;
+    if (ready >= share.wanted) continue;
+    const WholeSpan* const span = span_around(*share.sequence, start + ready);
+    share.wanted = whole ? 0 : span ? std::max(span->begin - start, 0) : ready;
   }
   std::erase_if(shares_, [&](const Share& share) {
     return share.wanted == 0 || !may_go_on(*share.sequence);
@@ -207,12 +209,20 @@ void Scheduler::plan_shares(StepPlan& plan) {
   }
 }
 
+// The whole span that a row up to `end` would cut; null: none.
+const WholeSpan* Scheduler::span_around(const Sequence& s, int32_t end) {
+  const std::vector<WholeSpan>& spans = s.spec_.whole_spans;
+  const auto found = std::ranges::find_if(
+      spans, [end](const WholeSpan& span) { return span.begin < end && end < span.end; });
+  return found == spans.end() ? nullptr : &*found;
+}
+
 // The end of a row of positions [start, end), moved out of a whole span: to its begin, or to its
 // end if the row has no position in front of it.
 int32_t Scheduler::whole_end(const Sequence& s, int32_t start, int32_t end) {
-  for (const WholeSpan& span : s.spec_.whole_spans)
-    if (span.begin < end && end < span.end) return span.begin > start ? span.begin : span.end;
-  return end;
+  const WholeSpan* const span = span_around(s, end);
+  if (!span) return end;
+  return span->begin > start ? span->begin : span->end;
 }
 
 // The first `num_tokens` of a share, more or fewer where they end inside a whole span; 0: these are

@@ -50,7 +50,8 @@ Status Scheduler::submit(SequenceSpec spec) {
 
 // A prompt that is not chunked needs all of its results at once.
 Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
-  int64_t blocks = 0;
+  int64_t blocks = 0, in_span = 0;  // of results that are needed together
+  const WholeSpan* before = nullptr;
   for (const EncoderSpec& input : spec.encoder_inputs) {
     if (input.length < 1 || input.length > limits_.max_encoder_length)
       return invalid_argument("encoder input: {} positions; 1 to {} are allowed", input.length,
@@ -60,7 +61,12 @@ Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
                               limits_.max_encoder_parts);
     NEREID_CHECK(input.num_results > 0 && input.begin < input.end);
     const int64_t own = (input.num_results - 1) / limits_.tokens_per_block + 1;
-    blocks = limits_.policy.enable_chunked_context ? std::max(blocks, own) : blocks + own;
+    const WholeSpan* span = nullptr;
+    for (const WholeSpan& one : spec.whole_spans)
+      if (one.begin <= input.begin && input.begin < one.end) span = &one;
+    in_span = span && span == before ? in_span + own : own;
+    before = span;
+    blocks = limits_.policy.enable_chunked_context ? std::max(blocks, in_span) : blocks + own;
   }
   if (blocks <= limits_.num_encoder_blocks) return ok();
   return invalid_argument("encoder inputs: their results need {} blocks of {}, there are {}",

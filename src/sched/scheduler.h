@@ -194,6 +194,7 @@ class Scheduler {
   void drop_result(Sequence& sequence, size_t input);
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
+  static const WholeSpan* span_around(const Sequence& s, int32_t end);
   static int32_t whole_end(const Sequence& s, int32_t start, int32_t end);
   static int32_t whole_part(const Share& share, int32_t num_tokens, int32_t most);
   void share_in_turn(int32_t budget, int32_t most);

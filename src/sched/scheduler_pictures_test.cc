@@ -150,6 +150,23 @@ TEST(SchedulerPictures, NoRowEndsInsideAWholeSpan) {
     }
 }
 
+TEST(SchedulerPictures, AWholeSpanWaitsForAllOfItsPictures) {
+  Limits l = picture_limits();
+  l.num_encoder_blocks = 3;
+  Scheduler sched(l);
+  SequenceSpec whole = with_pictures(1, 20, {picture("a", 2, 8), picture("b", 10, 14)});
+  whole.whole_spans = {{0, 20}};
+  ASSERT_TRUE(sched.submit(whole).ok());
+  const Step first = run(sched), second = run(sched);
+  EXPECT_THAT(first.encoded, ElementsAre("a"));
+  EXPECT_TRUE(first.rows.empty());
+  EXPECT_THAT(second.encoded, ElementsAre("b"));
+  EXPECT_THAT(second.rows, ElementsAre("1: 0-20"));
+  whole.id = 2;
+  whole.encoder_inputs[1] = picture("b", 10, 18);
+  EXPECT_THAT(std::string(sched.submit(whole).message()), HasSubstr("4 blocks of 4, there are 3"));
+}
+
 TEST(SchedulerPictures, AWholeSpanLargerThanAStepIsRefused) {
   Limits l = limits();
   l.max_num_tokens = 8;
