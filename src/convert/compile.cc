@@ -48,7 +48,15 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const CompileOptions& options) {
   ASSIGN_OR_RETURN(models::Model model, models::read_model(model_dir, options.half));
   io::ModelFacts& facts = model.graph.model;
-  if (!options.takes_pictures && facts.pictures.patch_width > 0) {
+  // Kernels of GPUs do not read BatchView::last.
+  const bool lacks_last = device.kind == DeviceKind::kCuda && facts.pictures.attends_ahead();
+  if (facts.pictures.patch_width > 0 && (!options.takes_pictures || lacks_last)) {
+    if (facts.pictures.whole_prompts)
+      return unsupported(
+          "{}: the tokens of a {}'s prompt attend to one another; this is for CPUs, one stage, "
+          "ranks "
+          "that are threads and no draft model, and not for engine folders",
+          model_dir.string(), facts.architecture);
     log_info("{} is served without pictures", model_dir.string());
     facts.pictures = {}, facts.encoder_positions = 0;
   }

@@ -98,6 +98,7 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .num_features = step.num_features,
           .after = step.after,
           .cells = step.cells,
+          .last = step.last,
           .cross_lengths = step.cross_lengths,
           .cross_table = step.cross_table,
           .max_cross_blocks = step.max_cross_blocks};

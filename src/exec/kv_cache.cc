@@ -94,6 +94,7 @@ kernels::CacheView KvCache::view(int32_t layer) const {
   view.type = limits_.kv_type;
   view.layout = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens);
   view.has_trees = limits_.has_trees;
+  view.has_last = limits_.has_last;
   return view;
 }
 

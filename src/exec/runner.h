@@ -54,6 +54,7 @@ struct RunnerLimits {
   // Models of pictures: blocks of block_tokens rows of their encoder's features.
   int32_t num_feature_blocks = 0;
   bool has_components = false;  // a rope table reads components of positions
+  bool has_last = false;        // rows may have StepRow::has_last
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };

@@ -21,6 +21,7 @@ struct RowParts {
   std::span<const int32_t> blocks;   // [groups, blocks up to end()]
   std::span<const int32_t> cross;    // blocks of the encoder's output
   std::span<const int32_t> components;
+  std::span<const int32_t> last;  // of the tokens; empty: their own positions
 };
 
 size_t num_cross_blocks(int32_t length, int32_t block_tokens) {
@@ -37,6 +38,7 @@ class RowReader {
         blocks_(message.blocks),
         cross_(message.cross_blocks),
         components_(message.components),
+        last_(message.last),
         num_groups_(num_groups),
         block_tokens_(block_tokens) {}
 
@@ -75,12 +77,17 @@ class RowReader {
     if (num_components > components_.size())
       return invalid_argument("{} components of positions are left for {} tokens",
                               components_.size(), row.num_components);
+    const size_t num_last = row.has_last != 0 ? num_tokens : 0;
+    if (num_last > last_.size())
+      return invalid_argument("{} last positions are left for {} tokens", last_.size(), num_last);
     RowParts parts{row,
                    tokens_.first(num_tokens),
                    parents_.first(num_parents),
                    blocks_.first(num_blocks),
                    cross_.first(num_cross),
-                   components_.first(num_components)};
+                   components_.first(num_components),
+                   last_.first(num_last)};
+    last_ = last_.subspan(num_last);
     components_ = components_.subspan(num_components);
     cross_ = cross_.subspan(num_cross);
     tokens_ = tokens_.subspan(num_tokens);
@@ -95,6 +102,7 @@ class RowReader {
     if (!cross_.empty()) return invalid_argument("{} cross blocks belong to no row", cross_.size());
     if (!components_.empty())
       return invalid_argument("{} components belong to no row", components_.size());
+    if (!last_.empty()) return invalid_argument("{} last positions belong to no row", last_.size());
     if (tokens_.empty() && blocks_.empty()) return ok();
     return invalid_argument("{} tokens and {} blocks belong to no row", tokens_.size(),
                             blocks_.size());
@@ -102,7 +110,7 @@ class RowReader {
 
  private:
   std::span<const StepRow> rows_;
-  std::span<const int32_t> tokens_, parents_, blocks_, cross_, components_;
+  std::span<const int32_t> tokens_, parents_, blocks_, cross_, components_, last_;
   const size_t num_groups_;
   const int32_t block_tokens_;
 };
@@ -160,6 +168,21 @@ Status check_components(const RowParts& parts, const RunnerLimits& limits) {
   return ok();
 }
 
+Status check_last(const RowParts& parts, const RunnerLimits& limits) {
+  const StepRow& row = parts.row;
+  if (row.has_last < 0 || row.has_last > (limits.has_last ? 1 : 0))
+    return invalid_argument("has_last {}; allowed {}", row.has_last,
+                            limits.has_last ? "are 0 and 1" : "is 0, by the runner's limits");
+  int64_t position = row.start, least = row.start;
+  for (const int32_t last : parts.last) {
+    least = std::max(least, position++);
+    if (last < least || last >= row.end())
+      return invalid_argument("last position {} is not in [{}, {})", last, least, row.end());
+    least = last;
+  }
+  return ok();
+}
+
 Status check_features(const StepMessageView& message, const RunnerLimits& limits) {
   const auto count = std::ranges::count(message.tokens, kTokenFeature);
   if (count != std::ssize(message.feature_rows))
@@ -197,6 +220,7 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     return invalid_argument("{} drafts of a row that does not sample", row.num_drafts);
   RETURN_IF_ERROR(check_tree(parts, limits));
   RETURN_IF_ERROR(check_components(parts, limits));
+  RETURN_IF_ERROR(check_last(parts, limits));
   if (row.adapter < -1 || row.adapter >= limits.num_adapters)
     return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
@@ -230,6 +254,7 @@ struct Arrays {
   int32_t* logit_adapters = nullptr;
   int32_t* after = nullptr;
   int32_t* cells = nullptr;
+  int32_t* last = nullptr;
   int32_t* components = nullptr;
   int32_t* cross_lengths = nullptr;
   int32_t* cross_table = nullptr;
@@ -296,6 +321,7 @@ Arrays lay_out(const StepMessageView& message, size_t num_groups, const RunnerLi
     a.after = take(num_tokens);
     a.cells = take(num_tokens);
   }
+  if (!message.last.empty()) a.last = take(num_tokens);
   if (limits.has_components) a.components = take(kernels::kPositionComponents * num_tokens);
   if (step.max_cross_blocks > 0) {
     a.cross_lengths = take(num_rows);
@@ -309,6 +335,7 @@ struct Cursor {
   const int32_t* parents;
   const int32_t* feature_rows;
   const int32_t* components;
+  const int32_t* last;
 };
 
 // Fills the arrays of row `r`, from its first token and logit on.
@@ -334,6 +361,15 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
     a.after[draft] = i - *next.parents++;
     a.positions[draft] = a.positions[draft - a.after[draft]] + 1;
   }
+  const int32_t first = token - row.num_tokens;
+  if (row.has_last != 0) {
+    std::copy_n(next.last, row.num_tokens, a.last + first);
+    next.last += row.num_tokens;
+    for (int32_t draft = token - row.num_drafts; row.has_tree && draft < token; ++draft)
+      a.last[draft] = a.positions[draft];
+  } else if (a.last) {
+    std::copy_n(a.positions + first, row.num_tokens, a.last + first);
+  }
   for (int32_t i = row.num_logits; i > 0; --i) a.logit_tokens[logit++] = token - i;
   if (!a.components) return;
   constexpr int32_t kCount = kernels::kPositionComponents;
@@ -347,7 +383,8 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
 void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits,
           const Arrays& a, StepData& step) {
   int32_t token = 0, logit = 0;
-  Cursor next{message.parents.data(), message.feature_rows.data(), message.components.data()};
+  Cursor next{message.parents.data(), message.feature_rows.data(), message.components.data(),
+              message.last.data()};
   const int32_t* blocks = message.blocks.data();
   const int32_t* cross = message.cross_blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
@@ -388,7 +425,8 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t components =
       limits.has_components ? padded(kernels::kPositionComponents * tokens) : 0;
   const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
-  return (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
+  const size_t last = limits.has_last ? padded(tokens) : 0;
+  return last + (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
          adapters + components + padded(num_groups * rows * blocks_per_sequence(limits)) + cross;
 }
 
@@ -408,6 +446,7 @@ StatusOr<StepData> StepData::pack(const StepMessageView& message,
   step.logit_adapters = arrays.logit_adapters;
   step.after = arrays.after;
   step.cells = arrays.cells;
+  step.last = arrays.last;
   step.components = arrays.components;
   step.cross_lengths = arrays.cross_lengths;
   step.cross_table = arrays.cross_table;
@@ -419,7 +458,7 @@ StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   for (const int32_t** array :
        {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
         &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells,
-        &moved.components, &moved.cross_lengths, &moved.cross_table}) {
+        &moved.last, &moved.components, &moved.cross_lengths, &moved.cross_table}) {
     if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);

@@ -37,6 +37,7 @@ struct StepData {
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index of each row of logits
   const int32_t* after = nullptr;         // [num_tokens]; null: no draft tree
   const int32_t* cells = nullptr;         // [num_tokens]; null: no draft tree
+  const int32_t* last = nullptr;          // [num_tokens]; null: each token's own position
   const int32_t* components = nullptr;    // [num_tokens, kernels::kPositionComponents], or null
   // Adapter slots of tokens and of rows of logits, -1: none; null: no adapter in the step.
   const int32_t* adapters = nullptr;        // [num_tokens]

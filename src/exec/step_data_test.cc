@@ -111,6 +111,37 @@ TEST_F(StepDataTest, PicturesReadFeaturesAtPositionsWithComponents) {
   EXPECT_THAT(error(good), HasSubstr("of a model without"));
 }
 
+TEST_F(StepDataTest, TokensAttendAheadWithinTheirRow) {
+  RunnerLimits limits = kStepLimits;
+  limits.has_last = true;
+  std::vector<std::byte> block(StepData::max_bytes(limits, 1));
+  const auto pack_with = [&](const StepMessage& step) {
+    message_.clear();
+    encode(step, message_);
+    return StepData::pack(decode(message_).value(), kOneGroup, limits, kVocab, block.data());
+  };
+  const Ids first = {7, 8, 9};
+  StepMessage good = this->step({{2, 3, first, blocks_, 1}, {0, 8, one_, blocks_}});
+  good.rows[0].has_last = 1;
+  good.last = {4, 4, 5};
+  const auto step = pack_with(good);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_LE(step->bytes, block.size());
+  EXPECT_THAT(ints(step->last, 4), ElementsAreArray(Ids{4, 4, 5, 8}));
+  const auto wrong = [&](const std::function<void(StepMessage&)>& edit) {
+    StepMessage bad = good;
+    edit(bad);
+    return pack_with(bad).status().ToString();
+  };
+  EXPECT_THAT(wrong([](StepMessage& m) { m.last[0] = 6; }),
+              HasSubstr("row 0: last position 6 is not in [3, 6)"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.last[1] = 3; }), HasSubstr("3 is not in [4, 6)"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.last.pop_back(); }), HasSubstr("are left"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.last.push_back(5); }), HasSubstr("belong to no row"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.rows[0].has_last = 2; }), HasSubstr("has_last 2"));
+  EXPECT_THAT(error(good), HasSubstr("has_last 1; allowed is 0"));
+}
+
 TEST_F(StepDataTest, NumbersTheEmbeddings) {
   const Ids first = {kTokenExternal, 8, kTokenExternal}, second = {4, kTokenExternal};
   const auto step =

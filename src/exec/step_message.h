@@ -41,6 +41,7 @@ struct StepRow {
   int32_t num_components = 0;
   int32_t component_offset = 0;
   int32_t num_scored_heads = 0;  // heads of cross attention whose scores are returned
+  int32_t has_last = 0;          // 1: the last positions that its tokens attend to are in `last`
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + position_offset; }
@@ -135,6 +136,8 @@ struct StepArrays {
   Array<int32_t> feature_rows;
   // num_components per row, kernels::kPositionComponents numbers each.
   Array<int32_t> components;
+  // num_tokens per row with has_last: kernels::BatchView::last.
+  Array<int32_t> last;
   // Per row and cache group: the blocks of positions [0, end()). kNoBlock is allowed where no token
   // of the row attends (window, sink).
   Array<int32_t> blocks;
@@ -164,14 +167,14 @@ struct StepArrays {
 
   // In message order.
   auto all() {
-    return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components,
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components, last,
                     blocks, cross_blocks, scored_heads, encoder_inputs, encoder_tokens,
                     encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
                     onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
   }
   auto all() const {
-    return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components,
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components, last,
                     blocks, cross_blocks, scored_heads, encoder_inputs, encoder_tokens,
                     encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
                     onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,

@@ -93,6 +93,9 @@ struct PictureFacts {
   bool in_raster = false;       // patches come row by row; else block by block
   bool row_breaks = false;      // a text token stands behind each row of tokens
   bool has_components = false;  // the encoder's positions are those of patches in the plane
+  // The decoder's attention: a picture's tokens, or all of a prompt, attend to one another.
+  bool whole_pictures = false, whole_prompts = false;
+  bool attends_ahead() const { return whole_pictures || whole_prompts; }
   bool operator==(const PictureFacts&) const = default;
 };
 

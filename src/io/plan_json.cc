@@ -99,6 +99,7 @@ void fields(V& v, PictureFacts& x) {
   v("grid", x.grid), v("max_frames", x.max_frames), v("in_raster", x.in_raster);
   v("row_breaks", x.row_breaks), v("has_components", x.has_components), v("window", x.window);
   v("frame_positions", x.frame_positions);
+  v.maybe("whole_pictures", x.whole_pictures), v.maybe("whole_prompts", x.whole_prompts);
 }
 template <class V>
 void fields(V& v, ModelFacts& x) {

@@ -98,6 +98,8 @@ const PictureFamily kPictureFamilies[] = {
     {"Qwen2VLForConditionalGeneration", "", read_qwen2_vl_encoder_traits, &kQwen2VlEncoder},
     {"Qwen2_5_VLForConditionalGeneration", "", read_qwen25_vl_encoder_traits, &kQwen25VlEncoder},
     {"Mistral3ForConditionalGeneration", "", read_mistral3_encoder_traits, &kPixtralEncoder},
+    {"Gemma3ForConditionalGeneration", "", read_gemma3_encoder_traits, &kGemma3Encoder},
+    {"PaliGemmaForConditionalGeneration", "", read_paligemma_encoder_traits, &kPaliGemmaEncoder},
     {"Idefics3ForConditionalGeneration", "", read_idefics3_encoder_traits, &kIdefics3Encoder},
     {"SmolVLMForConditionalGeneration", "", read_idefics3_encoder_traits, &kIdefics3Encoder},
     {"InternVLForConditionalGeneration", "", read_internvl_encoder_traits, &kInternVlEncoder},

@@ -24,6 +24,10 @@ extern const DecoderWeights kPixtralEncoder;
 Traits read_pixtral_encoder_traits(Config& config, const Traits& decoder);
 Traits read_mistral3_encoder_traits(Config& config, const Traits& decoder);
 
+// gemma_pictures.cc
+extern const DecoderWeights kGemma3Encoder, kPaliGemmaEncoder;
+Traits read_gemma3_encoder_traits(Config& config, const Traits& decoder);
+Traits read_paligemma_encoder_traits(Config& config, const Traits& decoder);
 // idefics3.cc
 extern const DecoderWeights kIdefics3Encoder;
 Traits read_idefics3_encoder_traits(Config& config, const Traits& decoder);

@@ -255,7 +255,7 @@ class DecoderLayer {
 }  // namespace
 
 ValueId add_layers(Builder& b, const Traits& t, const DecoderWeights& weights, const Weights& w,
-                   ValueId x) {
+                   ValueId x, DType out) {
   if (w["positions"] != kNone)
     x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
   if (w["embed.norm"] != kNone)
@@ -264,10 +264,10 @@ ValueId add_layers(Builder& b, const Traits& t, const DecoderWeights& weights, c
     b.add_residual(x);
     x = add_decoder_layer(b, t, weights, i, x);
   }
-  if (w["norm"] == kNone) return rounded(b, "norm", x);
+  if (w["norm"] == kNone) return out == DType::kF32 ? x : rounded(b, "norm", x);
   Builder::NormKind last = norm_kind(t);
   if (t.last_norm_eps > 0) last.eps = t.last_norm_eps;
-  return b.norm("norm", x, w["norm"], last, w["norm.bias"]);
+  return b.norm("norm", x, w["norm"], last, w["norm.bias"], out);
 }
 
 StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weights,

@@ -44,10 +44,11 @@ struct DecoderWeights {
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
                                      io::ModelFacts facts);
 
-// Adds positions, norm of the embeddings, all layers and the last norm; returns its output, bf16.
-// `model`: the weights outside layers.
+// Adds positions, norm of the embeddings, all layers and the last norm; returns its output, of type
+// `out`. `model`: the weights outside layers.
 graph::ValueId add_layers(graph::Builder& builder, const Traits& traits,
-                          const DecoderWeights& weights, const Weights& model, graph::ValueId x);
+                          const DecoderWeights& weights, const Weights& model, graph::ValueId x,
+                          DType out = DType::kBF16);
 
 // Adds a decoder layer; returns the residual behind it. `attended`: input of attention, bf16, if it
 // is not attn.norm of the residual.

@@ -1,5 +1,7 @@
 #include "models/pictures.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <utility>
 
@@ -25,6 +27,26 @@ ValueId patches(Builder& b, const Traits& t, const graph::Weight& patch) {
   table.parts = {std::move(part)};
   const ValueId x = b.embed("patches", b.add(std::move(table)));
   return activation_of(b, "patches.rounded", x, kernels::Activation::kNone);
+}
+
+// The norm of the mean of a block's rows: that of their sum, whose eps grows with the square.
+ValueId averaged(Builder& b, const Traits& t, const Weights& w, ValueId hidden) {
+  const int32_t count = t.pictures.merge * t.pictures.merge;
+  const int64_t width = b.cols(hidden);
+  const ValueId all =
+      b.emit("merged", graph::GatherRows{.x = hidden, .count = count}, count * width, DType::kF32)
+          .out;
+  // A value of its own: sums are made in place.
+  ValueId sum = b.emit("patches.sum",
+                       graph::Activate{.x = b.slice("patches.0", all, 0, width),
+                                       .activation = kernels::Activation::kNone},
+                       width, DType::kF32)
+                    .out;
+  for (int32_t i = 1; i < count; ++i)
+    sum = b.add("patches.sum", sum, b.slice(fmt::format("patches.{}", i), all, i * width, width));
+  const auto squared = static_cast<float>(count) * static_cast<float>(count);
+  return b.norm("proj.norm", sum, w["proj.norm"],
+                {.eps = t.norm_eps * squared, .weight_offset = 1});
 }
 
 // Features, f32: a row for each block of patches.
@@ -55,7 +77,16 @@ StatusOr<graph::Graph> build_picture_encoder(const Traits& t, const DecoderWeigh
   ValueId x = b.linear("patch", patches(b, t, patch), w["patch"], w["patch.bias"]);
   if (w["class"] != kNone)
     x = b.emit("class", graph::AddPositions{.x = x, .table = w["class"]}).out;
-  const ValueId features = project(b, t, w, add_layers(b, t, weights, w, x));
+  ValueId features;
+  if (t.averages_patches)
+    features =
+        b.linear("proj.down", averaged(b, t, w, add_layers(b, t, weights, w, x, DType::kF32)),
+                 w["proj.down"]);
+  else
+    features = project(b, t, w, add_layers(b, t, weights, w, x));
+  if (t.feature_scale != 1)
+    features =
+        b.emit("features.scaled", graph::SoftCap{.x = features, .scale = t.feature_scale}).out;
   const ValueId rounded = activation_of(b, "features", features, kernels::Activation::kNone);
   return std::move(b).finish(kNone, rounded);
 }

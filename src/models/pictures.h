@@ -4,8 +4,8 @@
 //   patch                                 product of a patch's pixel values
 //   class                                 added to the first row of a picture, which has no patch
 //   positions, embed.norm, layers, norm   as in decoder.h
-//   proj.norm, proj.merge,                of the rows of a block of patches side by side
-//   proj.up, proj.down
+//   proj.norm, proj.merge,                of the rows of a block of patches side by side, or of
+//   proj.up, proj.down                    their mean
 #pragma once
 
 #include <string>

@@ -15,6 +15,8 @@ struct TextPart {
 };
 constexpr TextPart kTextParts[] = {
     {"Gemma3ForConditionalGeneration", "", "Gemma3ForCausalLM"},
+    {"PaliGemmaForConditionalGeneration", "gemma2", "Gemma2ForCausalLM"},
+    {"PaliGemmaForConditionalGeneration", "", "GemmaForCausalLM"},
     {"Mistral3ForConditionalGeneration", "ministral3", "Ministral3ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "", "MistralForCausalLM"},
     {"Llama4ForConditionalGeneration", "", "Llama4ForCausalLM"},

@@ -252,6 +252,10 @@ std::string print(const Traits& t) {
     lines("merge", t.pictures.merge);
     lines("projector_size", t.projector_size);
     lines("feature_size", t.feature_size);
+    if (t.feature_scale != 1) lines("feature_scale", t.feature_scale);
+    if (t.averages_patches) lines("averages_patches", t.averages_patches);
+    if (t.pictures.whole_pictures) lines("whole_pictures", t.pictures.whole_pictures);
+    if (t.pictures.whole_prompts) lines("whole_prompts", t.pictures.whole_prompts);
   }
   if (t.logits_scale != 1) lines("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) lines("logits_cap", t.logits_cap);

@@ -135,6 +135,8 @@ struct Traits {
   int32_t projector_size = 0;  // columns between the projector's products
   bool projector_bias = false;
   int32_t feature_size = 0;  // columns of a feature: those of the decoder's embeddings
+  float feature_scale = 1;
+  bool averages_patches = false;  // a feature is of the mean of a block's patches
 };
 
 // Conditions of weight rules.

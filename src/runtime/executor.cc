@@ -270,6 +270,7 @@ class ExecutorImpl : public Executor {
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
     std::vector<EncoderRows> encoder_inputs;
+    std::vector<sched::WholeSpan> whole_spans;
     PromptPositions positions;
     std::shared_ptr<AttentionScores> scores;
     int64_t num_scores = 0;
@@ -312,14 +313,20 @@ class ExecutorImpl : public Executor {
       found.encoder_inputs.push_back(encoder_rows(
           *std::exchange(request.encoder_input, std::nullopt), bounds_.encoder.feature_width,
           request.cache_salt, found.adapter ? found.adapter->key : 0));
-    if (request.pictures.empty()) return found;
+    found.whole_spans = whole_spans(request, bounds_.pictures.facts);
+    if (!request.pictures.empty()) add_pictures(request, found);
+    if (bounds_.pictures.facts.whole_prompts)
+      add_prompt_keys(request.input_token_ids, found.input_keys);
+    return found;
+  }
+
+  void add_pictures(Request& request, Findings& found) const {
     const size_t num_tokens = request.input_token_ids.size();
     if (bounds_.pictures.has_components)
       found.positions = prompt_positions(request.pictures, num_tokens, bounds_.pictures.facts);
     found.encoder_inputs =
         picture_inputs(std::exchange(request.pictures, {}), bounds_.pictures, request.cache_salt);
     add_picture_keys(found.encoder_inputs, num_tokens, found.input_keys);
-    return found;
   }
 
   // Memory that the engine's thread would spend milliseconds on. Null: the request asks for none.
@@ -403,6 +410,7 @@ class ExecutorImpl : public Executor {
       const int32_t weight = score_weight(findings[i].scores.get());
       SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
                           .encoder_inputs = std::move(findings[i].encoder_inputs),
+                          .whole_spans = std::move(findings[i].whole_spans),
                           .components = std::move(findings[i].positions.components),
                           .component_offset = findings[i].positions.offset,
                           .scores = std::move(findings[i].scores),

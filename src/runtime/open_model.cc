@@ -244,6 +244,7 @@ Status make_runners(RankEngines ranks, const io::EngineFile* whole,
   if (config.ngram_pool_size > 0 && proposer != "ngram")
     return invalid_argument("ngram_pool_size: {} needs speculation ngram; here it is {}",
                             config.ngram_pool_size, proposer);
+  limits.has_last = ranks.plan().model.pictures.attends_ahead();
   limits.has_trees = has_trees || (model.proposer && model.proposer->makes_trees());
   ASSIGN_OR_RETURN(model.runner, make_rank_runner(std::move(ranks), config, limits, forced,
                                                   model.ranks_health.get()));

@@ -28,6 +28,7 @@ const std::filesystem::path kRepository = source_dir();
 struct Model {
   const char* name;
   TokenId placeholder;
+  int32_t least_tokens = 5;  // of a step: more where tokens attend to one another
 };
 
 std::vector<TokenId> ids_of(const json::value& list) {
@@ -232,10 +233,10 @@ TEST_P(Pictures, OutcomesDoNotDependOnTheWay) {
          c.num_threads = 1;
          c.enable_overlap = false;
        }},
-      {"in chunks", [](ExecutorConfig& c) { c.max_num_tokens = 5; }},
+      {"in chunks", [&](ExecutorConfig& c) { c.max_num_tokens = model.least_tokens; }},
       {"in chunks, equal progress",
-       [](ExecutorConfig& c) {
-         c.max_num_tokens = 24;
+       [&](ExecutorConfig& c) {
+         c.max_num_tokens = std::max(24, model.least_tokens);
          c.scheduler.chunking_policy = ChunkingPolicy::kEqualProgress;
        }},
       {"not in chunks",
@@ -248,7 +249,11 @@ TEST_P(Pictures, OutcomesDoNotDependOnTheWay) {
          c.kv_cache.max_tokens = 240;
          c.scheduler.capacity_policy = CapacityPolicy::kMaxUtilization;
        }},
-      {"few features kept", [](ExecutorConfig& c) { c.kv_cache.cross_fraction = 1e-9; }},
+      {"few features kept",
+       [&](ExecutorConfig& c) {
+         // A prompt that attends to itself needs the features of all of its pictures at once.
+         c.kv_cache.cross_fraction = model.least_tokens > 64 ? 0.1 : 1e-9;
+       }},
       {"n-gram drafts", [](ExecutorConfig& c) { c.speculation = "ngram"; }},
   };
   for (const Way& way : ways) {
@@ -354,7 +359,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Pictures,
                          ::testing::Values(Model{"llava", 512}, Model{"qwen2_vl", 510},
                                            Model{"qwen2_5_vl", 500}, Model{"mistral3", 500},
                                            Model{"pixtral", 500}, Model{"idefics3", 500},
-                                           Model{"internvl", 500}),
+                                           Model{"internvl", 500}, Model{"gemma3", 500, 17},
+                                           Model{"paligemma", 500, 88},
+                                           Model{"paligemma2", 500, 88}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Text advances all components; a picture of 2 x 3 tokens takes three positions.
@@ -385,6 +392,31 @@ TEST(PictureOptions, StagesServeTheTextPart) {
   const auto executor = Executor::create(kRepository / "tests/picture_models/llava", config);
   ASSERT_TRUE(executor.ok()) << executor.status();
   EXPECT_EQ((*executor)->pictures().patch_width, 0);
+}
+
+TEST(PictureOptions, TokensThatAttendToOneAnotherNeedOneStep) {
+  for (const char* name : {"gemma3", "paligemma"}) {
+    const Model model{name, 500};
+    ExecutorConfig config = picture_config();
+    config.max_num_tokens = 12;
+    const auto executor = open(model, config);
+    ASSERT_NE(executor, nullptr);
+    Client client;
+    Request request = golden_cases(model, executor->pictures())[0].request;
+    EXPECT_THAT(std::string(client.run(*executor, request).status.message()),
+                HasSubstr("attend to one another and need one step, which has 12 tokens"));
+    request.pictures.clear();
+    request.input_token_ids = {5, 6, 7};
+    EXPECT_TRUE(client.run(*executor, request).status.ok());
+  }
+}
+
+TEST(PictureOptions, PromptsThatAttendToThemselvesNeedTheCpuAndOneStage) {
+  ExecutorConfig config = picture_config();
+  config.pipeline_parallel = 2;
+  const auto executor = Executor::create(kRepository / "tests/picture_models/paligemma", config);
+  EXPECT_THAT(std::string(executor.status().message()),
+              HasSubstr("prompt attend to one another; this is for CPUs, one stage"));
 }
 
 TEST(PictureOptions, WhatSuchModelsLackIsRefusedByName) {

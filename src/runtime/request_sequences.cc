@@ -79,6 +79,7 @@ std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request
       .adapter = adapter ? adapter->key : 0,
       .adapter_pages = adapter ? adapter->num_pages : 0,
       .encoder_inputs = encoder_specs(parts.encoder_inputs),
+      .whole_spans = std::move(parts.whole_spans),
       .score_weight = parts.score_weight,
       .retention = std::move(request.kv_cache_retention),
       .priority = request.priority,

@@ -19,6 +19,7 @@ namespace nereid::runtime {
 struct SequenceParts {
   std::vector<sched::InputKey> input_keys;
   std::vector<EncoderRows> encoder_inputs;
+  std::vector<sched::WholeSpan> whole_spans;
   std::vector<int32_t> components;  // see SequencePayload
   int32_t component_offset = 0;
   std::shared_ptr<AttentionScores> scores;              // null: it asks for none

@@ -66,7 +66,10 @@ void Scheduler::sort_running() {
     if (n > 1 || sequence->wants_all_logits() || num_ready(*sequence) == 0) {
       if (shares_.empty()) {
         const bool whole = !limits_.policy.enable_chunked_context;
-        set_aside = std::min({left, n, whole ? n : limits_.tokens_per_block});
+        const int32_t start = sequence->computed_;
+        const int32_t least = std::min(n, limits_.tokens_per_block);
+        set_aside =
+            std::min({left, n, whole ? n : whole_end(*sequence, start, start + least) - start});
       }
       shares_.push_back({.sequence = sequence, .wanted = n});
     } else if (!sequence->drafts_.empty() && sequence->inflight_ > 0) {
@@ -162,8 +165,10 @@ void Scheduler::plan_shares(StepPlan& plan) {
   // Sequences preempted by plan_decodes() are removed, and ones that wait for encoder results.
   const bool whole = !limits_.policy.enable_chunked_context;
   for (Share& share : shares_) {
-    const int32_t ready = num_ready(*share.sequence);
-    if (ready < share.wanted) share.wanted = whole ? 0 : ready;
+    const int32_t ready = num_ready(*share.sequence), start = share.sequence->computed_;
+    if (ready >= share.wanted) continue;
+    const WholeSpan* const span = span_around(*share.sequence, start + ready);
+    share.wanted = whole ? 0 : span ? std::max(span->begin - start, 0) : ready;
   }
   std::erase_if(shares_, [&](const Share& share) {
     return share.wanted == 0 || !may_go_on(*share.sequence);
@@ -184,16 +189,17 @@ void Scheduler::plan_shares(StepPlan& plan) {
       if (share.wanted == 0) continue;
       is_first_scored = false;
     }
-    share.wanted = std::min(share.wanted, spare + 1);
+    share.wanted = whole_part(share, std::min(share.wanted, spare + 1), spare + 1);
+    if (share.wanted == 0) continue;
     spare -= share.wanted - 1;
     if (share.sequence->scores_prompt()) to_score = std::max(0, to_score - share.wanted * weight);
   }
-  const int32_t budget = prefill_room(plan);
+  const int32_t budget = prefill_room(plan), most = max_step_tokens() - plan.num_tokens;
   if (limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress &&
       limits_.policy.enable_chunked_context) {
-    share_equally(budget);
+    share_equally(budget, most);
   } else {
-    share_in_turn(budget);
+    share_in_turn(budget, most);
   }
   for (const Share& share : shares_) {
     Sequence& sequence = *share.sequence;
@@ -203,12 +209,38 @@ void Scheduler::plan_shares(StepPlan& plan) {
   }
 }
 
+// The whole span that a row up to `end` would cut; null: none.
+const WholeSpan* Scheduler::span_around(const Sequence& s, int32_t end) {
+  const std::vector<WholeSpan>& spans = s.spec_.whole_spans;
+  const auto found = std::ranges::find_if(
+      spans, [end](const WholeSpan& span) { return span.begin < end && end < span.end; });
+  return found == spans.end() ? nullptr : &*found;
+}
+
+// The end of a row of positions [start, end), moved out of a whole span: to its begin, or to its
+// end if the row has no position in front of it.
+int32_t Scheduler::whole_end(const Sequence& s, int32_t start, int32_t end) {
+  const WholeSpan* const span = span_around(s, end);
+  if (!span) return end;
+  return span->begin > start ? span->begin : span->end;
+}
+
+// The first `num_tokens` of a share, more or fewer where they end inside a whole span; 0: these are
+// more than `most`.
+int32_t Scheduler::whole_part(const Share& share, int32_t num_tokens, int32_t most) {
+  const int32_t start = share.sequence->computed_;
+  if (num_tokens == 0) return 0;
+  const int32_t count = whole_end(*share.sequence, start, start + num_tokens) - start;
+  return count <= most ? count : 0;
+}
+
 // First come, first served. Chunks end at block ends, so that the next chunk writes whole blocks;
-// the first share may get less than a block, which guarantees progress.
-void Scheduler::share_in_turn(int32_t budget) {
+// the first share may get less than a block, and for a whole span all of the step's room `most`,
+// which guarantees progress.
+void Scheduler::share_in_turn(int32_t budget, int32_t most) {
   bool first = true;
   for (Share& share : shares_) {
-    if (budget == 0) return;
+    if (budget <= 0) return;
     int32_t n = std::min(share.wanted, budget);
     if (n < share.wanted && !share.sequence->wants_all_logits()) {
       if (!may_chunk(share)) return;
@@ -217,15 +249,16 @@ void Scheduler::share_in_turn(int32_t budget) {
           (start + n) / limits_.tokens_per_block * limits_.tokens_per_block - start;
       n = aligned > 0 ? aligned : first ? n : 0;
     }
+    n = whole_part(share, n, first ? most : budget);
     share.num_tokens = n;
     budget -= n;
     first = false;
   }
 }
 
-// Round robin, one block per turn. The first share gets at least what is left, which guarantees
-// progress even if all others lack memory.
-void Scheduler::share_equally(int32_t budget) {
+// Round robin, one block per turn, or a whole span. The first share gets at least what is left, for
+// a whole span of the step's room `most`, which guarantees progress even if all others lack memory.
+void Scheduler::share_equally(int32_t budget, int32_t most) {
   const int32_t size = limits_.tokens_per_block;
   int32_t left = budget;
   for (bool more = true; more;) {
@@ -234,8 +267,12 @@ void Scheduler::share_equally(int32_t budget) {
       const int32_t start = share.sequence->computed_;
       const int32_t block_end = ((start + share.num_tokens) / size + 1) * size - start;
       int32_t unit = std::min(share.wanted, block_end) - share.num_tokens;
-      if (&share == &shares_[0] && share.num_tokens == 0) unit = std::min(unit, left);
-      if (unit == 0 || unit > left) continue;
+      const bool comes_first = &share == &shares_[0] && share.num_tokens == 0;
+      if (comes_first) unit = std::min(unit, left);
+      if (unit <= 0) continue;
+      const int32_t from = start + share.num_tokens;
+      unit = whole_end(*share.sequence, from, from + unit) - from;
+      if (unit > (comes_first ? most : left)) continue;
       share.num_tokens += unit;
       left -= unit;
       more = true;

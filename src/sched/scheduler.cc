@@ -50,7 +50,8 @@ Status Scheduler::submit(SequenceSpec spec) {
 
 // A prompt that is not chunked needs all of its results at once.
 Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
-  int64_t blocks = 0;
+  int64_t blocks = 0, in_span = 0;  // of results that are needed together
+  const WholeSpan* before = nullptr;
   for (const EncoderSpec& input : spec.encoder_inputs) {
     if (input.length < 1 || input.length > limits_.max_encoder_length)
       return invalid_argument("encoder input: {} positions; 1 to {} are allowed", input.length,
@@ -60,11 +61,33 @@ Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
                               limits_.max_encoder_parts);
     NEREID_CHECK(input.num_results > 0 && input.begin < input.end);
     const int64_t own = (input.num_results - 1) / limits_.tokens_per_block + 1;
-    blocks = limits_.policy.enable_chunked_context ? std::max(blocks, own) : blocks + own;
+    const WholeSpan* span = nullptr;
+    for (const WholeSpan& one : spec.whole_spans)
+      if (one.begin <= input.begin && input.begin < one.end) span = &one;
+    in_span = span && span == before ? in_span + own : own;
+    before = span;
+    blocks = limits_.policy.enable_chunked_context ? std::max(blocks, in_span) : blocks + own;
   }
   if (blocks <= limits_.num_encoder_blocks) return ok();
   return invalid_argument("encoder inputs: their results need {} blocks of {}, there are {}",
                           blocks, limits_.tokens_per_block, limits_.num_encoder_blocks);
+}
+
+// InvalidArgument: a whole span is larger than a step, or its logits are more than a step has.
+Status Scheduler::check_whole_spans(const SequenceSpec& spec) const {
+  const bool wants_logits = spec.output.return_context_logits ||
+                            spec.output.num_prompt_log_probs.has_value() ||
+                            spec.output.pooling == Pooling::kMean;
+  const int32_t logits = limits_.num_logits_rows() - limits_.max_batch_size + 1;
+  const int32_t most = wants_logits ? std::min(max_step_tokens(), logits) : max_step_tokens();
+  for (const WholeSpan& span : spec.whole_spans)
+    if (const int32_t size = span.end - span.begin; size > most)
+      return invalid_argument(
+          "prompt: tokens [{}, {}) attend to one another and need one step, which has {} tokens{}; "
+          "raise max_num_tokens to at least {}{}",
+          span.begin, span.end, most, wants_logits ? " with logits" : "", size,
+          wants_logits ? ", or ask for no logits of the prompt" : "");
+  return ok();
 }
 
 Status Scheduler::submit(std::vector<SequenceSpec> group) {
@@ -77,6 +100,7 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
       return invalid_argument("max_tokens: {} {} pooling", spec.max_new_tokens,
                               spec.output.pooling ? "with" : "without");
     RETURN_IF_ERROR(check_encoder_inputs(spec));
+    RETURN_IF_ERROR(check_whole_spans(spec));
     if (spec.id == 0 || sequences_.contains(spec.id))
       return invalid_argument("request id {} is not allowed: it must be new and not 0", spec.id);
     NEREID_CHECK(spec.leader == 0 || (spec.leader == group[0].id && spec.sampling.beam_width == 1 &&

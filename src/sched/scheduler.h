@@ -143,6 +143,7 @@ class Scheduler {
 
  private:
   Status check_encoder_inputs(const SequenceSpec& spec) const;
+  Status check_whole_spans(const SequenceSpec& spec) const;
   struct Before {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->before(*b); }
   };
@@ -193,8 +194,11 @@ class Scheduler {
   void drop_result(Sequence& sequence, size_t input);
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
-  void share_in_turn(int32_t budget);
-  void share_equally(int32_t budget);
+  static const WholeSpan* span_around(const Sequence& s, int32_t end);
+  static int32_t whole_end(const Sequence& s, int32_t start, int32_t end);
+  static int32_t whole_part(const Share& share, int32_t num_tokens, int32_t most);
+  void share_in_turn(int32_t budget, int32_t most);
+  void share_equally(int32_t budget, int32_t most);
   bool may_chunk(const Share& share) const;
   bool make_room(Sequence& sequence, int32_t num_tokens);
   bool reserve(Sequence& sequence, int32_t num_tokens);

@@ -1,6 +1,8 @@
 // Scheduler: encoder inputs whose results some tokens read (pictures); one behaviour per test.
 #include <gmock/gmock.h>
 
+#include <cstdio>
+
 #include "sched/test_requests.h"
 
 namespace nereid::sched {
@@ -121,6 +123,64 @@ TEST(SchedulerPictures, AnEarlierSequenceTakesTheResultsOfALaterOne) {
   while (!sched.idle())
     for (const std::string& key : run(sched).encoded) encoded.push_back(key);
   EXPECT_THAT(encoded, ElementsAre("b", "a", "b"));
+}
+
+// A prompt of 20 tokens, of which [6, 13) attend to one another, beside a longer one.
+TEST(SchedulerPictures, NoRowEndsInsideAWholeSpan) {
+  for (const ChunkingPolicy policy :
+       {ChunkingPolicy::kFirstComeFirstServed, ChunkingPolicy::kEqualProgress})
+    for (const int32_t most : {7, 8, 9, 11, 15, 64}) {
+      Limits l = limits();
+      l.max_num_tokens = most;
+      l.policy.chunking_policy = policy;
+      Scheduler sched(l);
+      SequenceSpec whole = spec(1, 20, 2);
+      whole.whole_spans = {{6, 13}};
+      ASSERT_TRUE(sched.submit(whole).ok());
+      ASSERT_TRUE(sched.submit(spec(2, 30, 2, 500)).ok());
+      int32_t num_steps = 0;
+      for (; !sched.idle() && num_steps < 100; ++num_steps) {
+        for (const std::string& row : run(sched).rows) {
+          int32_t id = 0, start = 0, end = 0;
+          ASSERT_EQ(std::sscanf(row.c_str(), "%d: %d-%d", &id, &start, &end), 3);
+          EXPECT_FALSE(id == 1 && end > 6 && end < 13) << most << ": " << row;
+        }
+      }
+      EXPECT_LT(num_steps, 100) << most;
+    }
+}
+
+TEST(SchedulerPictures, AWholeSpanWaitsForAllOfItsPictures) {
+  Limits l = picture_limits();
+  l.num_encoder_blocks = 3;
+  Scheduler sched(l);
+  SequenceSpec whole = with_pictures(1, 20, {picture("a", 2, 8), picture("b", 10, 14)});
+  whole.whole_spans = {{0, 20}};
+  ASSERT_TRUE(sched.submit(whole).ok());
+  const Step first = run(sched), second = run(sched);
+  EXPECT_THAT(first.encoded, ElementsAre("a"));
+  EXPECT_TRUE(first.rows.empty());
+  EXPECT_THAT(second.encoded, ElementsAre("b"));
+  EXPECT_THAT(second.rows, ElementsAre("1: 0-20"));
+  whole.id = 2;
+  whole.encoder_inputs[1] = picture("b", 10, 18);
+  EXPECT_THAT(std::string(sched.submit(whole).message()), HasSubstr("4 blocks of 4, there are 3"));
+}
+
+TEST(SchedulerPictures, AWholeSpanLargerThanAStepIsRefused) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  Scheduler sched(l);
+  SequenceSpec whole = spec(1, 20);
+  whole.whole_spans = {{2, 11}};
+  EXPECT_THAT(std::string(sched.submit(whole).message()),
+              HasSubstr("tokens [2, 11) attend to one another and need one step, which has 8 "
+                        "tokens; raise max_num_tokens to at least 9"));
+  l.max_num_tokens = 64;
+  Scheduler other(l);
+  whole.output.return_context_logits = true;
+  EXPECT_THAT(std::string(other.submit(whole).message()),
+              HasSubstr("1 tokens with logits; raise max_num_tokens to at least 9, or ask for"));
 }
 
 TEST(SchedulerPictures, APictureLargerThanThePoolIsRefused) {

@@ -35,6 +35,11 @@ struct EncoderSpec {
   int32_t end = kAllTokens;  // kAllTokens: the result is held while the sequence runs
 };
 
+// Positions [begin, end) of a prompt that attend to one another: no row ends between them.
+struct WholeSpan {
+  int32_t begin = 0, end = 0;
+};
+
 // The scheduler's input for one sequence of a request.
 struct SequenceSpec {
   RequestId id = 0;      // unique in the scheduler, not 0
@@ -52,6 +57,7 @@ struct SequenceSpec {
   uint64_t adapter = 0;       // counted by Limits::max_adapters; 0 = none. Part of the salt, too
   int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
   std::vector<EncoderSpec> encoder_inputs;  // ascending, without overlaps; empty: none
+  std::vector<WholeSpan> whole_spans;       // ascending, without overlaps; empty: none
   int32_t score_weight = 1;                 // of a prompt token in Limits::max_scored_tokens
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher first, then the smaller place

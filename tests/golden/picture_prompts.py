@@ -11,14 +11,15 @@ import json
 import pathlib
 import tempfile
 
-from transformers import Idefics3ImageProcessorPil, Idefics3Processor, PreTrainedTokenizerFast
+from transformers import (Gemma3ImageProcessorPil, Gemma3Processor, Idefics3ImageProcessorPil, Idefics3Processor,
+                          PreTrainedTokenizerFast)
 from transformers.image_utils import load_image
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FIRST_ADDED = 4096
 
 
-def tokenizer_with(added):
+def tokenizer_with(added, **names):
     tokenizer = json.loads((ROOT.parent / "models" / "quickstart" / "tokenizer.json").read_text())
     for i, token in enumerate(added):
         tokenizer["added_tokens"].append(dict(id=FIRST_ADDED + i, content=token, single_word=False, lstrip=False,
@@ -26,7 +27,7 @@ def tokenizer_with(added):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "tokenizer.json"
         path.write_text(json.dumps(tokenizer))
-        return PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token=added[0])
+        return PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token=added[0], extra_special_tokens=names)
 
 
 def idefics3():
@@ -38,14 +39,24 @@ def idefics3():
     return processor, added, config, dict(image_processor_type="Idefics3ImageProcessor", **sizes)
 
 
+def gemma3():
+    added = ["<image_soft_token>", "<start_of_image>", "<end_of_image>"]
+    tokenizer = tokenizer_with(added, image_token=added[0], boi_token=added[1], eoi_token=added[2])
+    size = dict(size={"height": 32, "width": 32})
+    processor = Gemma3Processor(Gemma3ImageProcessorPil(**size), tokenizer, image_seq_length=4)
+    config = dict(vision_config=dict(patch_size=8, image_size=32), mm_tokens_per_image=4, image_token_index=FIRST_ADDED)
+    return processor, added, config, dict(image_processor_type="Gemma3ImageProcessor", **size)
+
+
 def main():
     out = {}
-    for name, make in (("idefics3", idefics3),):
+    for name, mark, make in (("gemma3", "<start_of_image>", gemma3), ("idefics3", "<image>", idefics3)):
         processor, added, config, preprocessor = make()
         cases = []
         for text, pictures in (("User: <image>What is it?", ["rgb_97x31.png"]),
                                ("<image>", ["rgb_28x28.png"]),
                                ("a\n<image><image>\nb", ["rgb_13x77.png", "long_5000x1.png"])):
+            text = text.replace("<image>", mark)
             images = [load_image(str(ROOT / "pictures" / picture)) for picture in pictures]
             ids = processor(images=images, text=text, add_special_tokens=False)["input_ids"][0]
             cases.append(dict(text=text, pictures=pictures, ids=ids))

@@ -46,6 +46,23 @@ class Fixed:
         return dict(pixel_values=self.pixels[None] if self.wraps else self.pixels)
 
 
+class Gemma3(Fixed):
+    """`causal`: as if the picture's tokens did not attend to one another."""
+    causal = False
+
+    def inputs(self, ids):
+        return dict(pixel_values=self.pixels, token_type_ids=(ids == PLACEHOLDER).int() * (not self.causal))
+
+
+class PaliGemma(Fixed):
+    """Tokens of the prompt, as many as `num_prompt`, are of type 0; not with `causal`."""
+    causal = False
+
+    def inputs(self, ids):
+        types = torch.arange(ids.shape[1]) >= (0 if self.causal else self.num_prompt)
+        return dict(pixel_values=self.pixels, token_type_ids=types[None].int())
+
+
 class Pixtral:
     """A picture of 24 x 16 pixels; a break behind each row of tokens, another id behind the last."""
 
@@ -100,6 +117,28 @@ def models():
             dict(architectures=["LlamaForCausalLM"], model_type="llama"),
             dict(model_type="idefics3_vision", image_size=32, patch_size=4, hidden_act="gelu_pytorch_tanh"),
             image_token_id=PLACEHOLDER, scale_factor=4), 32, 4, 4, wraps=True),
+        "gemma3": lambda: Gemma3(config_of(
+            "Gemma3ForConditionalGeneration", "gemma3",
+            dict(model_type="gemma3_text", tie_word_embeddings=True, num_hidden_layers=3, query_pre_attn_scalar=24,
+                 sliding_window=12, sliding_window_pattern=3, rope_local_base_freq=10000.0, rope_theta=1000000.0,
+                 rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh", attention_bias=False,
+                 layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+            dict(model_type="siglip_vision_model", image_size=32, patch_size=4, vision_use_head=False),
+            boi_token_index=508, eoi_token_index=509, image_token_index=PLACEHOLDER, mm_tokens_per_image=16,
+            tie_word_embeddings=True), 32, 4, 2),
+        "paligemma": lambda: PaliGemma(config_of(
+            "PaliGemmaForConditionalGeneration", "paligemma",
+            dict(model_type="gemma", tie_word_embeddings=True, rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh",
+                 hidden_act="gelu_pytorch_tanh", attention_bias=False),
+            dict(model_type="siglip_vision_model", image_size=16, patch_size=4, vision_use_head=False, projection_dim=48),
+            image_token_index=PLACEHOLDER, projection_dim=48, tie_word_embeddings=True), 16, 4, 1),
+        "paligemma2": lambda: PaliGemma(config_of(
+            "PaliGemmaForConditionalGeneration", "paligemma",
+            dict(model_type="gemma2", tie_word_embeddings=True, rms_norm_eps=1e-6, hidden_activation="gelu_pytorch_tanh",
+                 hidden_act="gelu_pytorch_tanh", attention_bias=False, query_pre_attn_scalar=24, sliding_window=128,
+                 attn_logit_softcapping=50.0, final_logit_softcapping=30.0),
+            dict(model_type="siglip_vision_model", image_size=16, patch_size=4, vision_use_head=False, projection_dim=48),
+            image_token_index=PLACEHOLDER, projection_dim=48, tie_word_embeddings=True), 16, 4, 1),
         "internvl": lambda: Fixed(config_of(
             "InternVLForConditionalGeneration", "internvl",
             dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False),
@@ -144,12 +183,19 @@ def lead(logits, wanted):
 
 def fit(net, model, prompts, wanted):
     optimiser = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=3e-3, weight_decay=0.0)
-    for _ in range(400):
+    for _ in range(800 if hasattr(model, "causal") else 400):
         loss, worst = 0.0, float("inf")
         for prompt, tokens in zip(prompts, wanted):
+            model.num_prompt = len(prompt)
             logits = logits_of(net, model, prompt + tokens[:-1])[len(prompt) - 1:]
             loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor(tokens))
             worst = min(worst, lead(logits.detach(), tokens))
+            if hasattr(model, "causal"):  # with a causal mask other tokens lead
+                model.causal = True
+                logits = logits_of(net, model, prompt + tokens[:-1])[len(prompt) - 1:]
+                model.causal = False
+                loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor(tokens[1:] + tokens[:1]))
+                worst = min(worst, lead(logits.detach(), tokens[1:] + tokens[:1]) + 4)
         if worst > 4.5:
             return
         optimiser.zero_grad()
@@ -182,6 +228,7 @@ def make(name, model):
     cases = []
     for i, prompt in enumerate(prompts):
         greedy, leads = [], []
+        model.num_prompt = len(prompt)
         for _ in range(STEPS):
             with torch.no_grad():
                 best = logits_of(net, model, prompt + greedy)[-1].topk(2)

@@ -78,13 +78,14 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
 // the query at position i attends to positions j <= i with j > i - window or j < sink (without a
 // window: all). Blocks that no query of the call attends to are not read: their table entries are
 // arbitrary. A token in a draft tree (BatchView::after) attends, among the step's tokens, to its
-// path only, and its bits are those of a chain. With angles, without components, Q and K are
-// rotated first (fused Rope, same bits). Chunked: a query attends to its own chunk only, j >= i - i
-// % window, and to sinks. Score s = scale * (query . key); with a cap: cap * tanh(s / cap); with
-// ALiBi: s - alibi_slope() * (i - j). A sink logit is an additional score of each query without a
-// value: it enlarges the sum of weights (and m) only. Bidirectional (encoders): the row has all
-// positions of its text, and a query attends to all of them, j < the row's end. Relative position
-// bias (T5): score + bias[head][clamp(j - i, bias_first, bias_first + bias_width - 1) -
+// path only, and its bits are those of a chain. A token with BatchView::last attends to positions
+// up to that one; its window begins where it would without. With angles, without components, Q and
+// K are rotated first (fused Rope, same bits). Chunked: a query attends to its own chunk only, j >=
+// i - i % window, and to sinks. Score s = scale * (query . key); with a cap: cap * tanh(s / cap);
+// with ALiBi: s - alibi_slope() * (i - j). A sink logit is an additional score of each query
+// without a value: it enlarges the sum of weights (and m) only. Bidirectional (encoders): the row
+// has all positions of its text, and a query attends to all of them, j < the row's end. Relative
+// position bias (T5): score + bias[head][clamp(j - i, bias_first, bias_first + bias_width - 1) -
 // bias_first]. A bf16 cache has rounded values. MLA: the cache has keys only, rotated and rounded
 // like others; values are read from them. An i8 or f8e4m3 cache has, for a vector x of one token
 // and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the
@@ -110,10 +111,11 @@ struct AttentionOf {
   typename F::Weight sinks;  // [heads.num] sink logits, optional
   typename F::Weight bias;   // f32 [heads.num, bias_width] by j - i from bias_first on, optional
   int32_t bias_first = 0, bias_width = 0;
-  typename F::Angles angles;   // optional, cols <= heads.dim
-  bool interleaved = false;    // as in Rope
-  typename F::Value out;       // bf16 [n, heads.num * heads.value_dim()]
-  typename F::Step step = {};  // positions, row_begin, row_of_token, block_table, after, cells
+  typename F::Angles angles;  // optional, cols <= heads.dim
+  bool interleaved = false;   // as in Rope
+  typename F::Value out;      // bf16 [n, heads.num * heads.value_dim()]
+  typename F::Step step =
+      {};  // positions, row_begin, row_of_token, block_table, after, cells, last
 
   static constexpr auto fields() {
     return std::tuple(

@@ -102,6 +102,7 @@ struct CacheView {
   DType type = DType::kBF16;
   KeyLayout layout = KeyLayout::kLines;
   bool has_trees = false;  // steps may have draft trees (BatchView::after)
+  bool has_last = false;   // steps may have BatchView::last
 };
 
 // Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of BatchView::embeddings, no table row.
@@ -150,6 +151,9 @@ struct BatchView {
   // positions[i], and they follow all earlier cells.
   const int32_t* after = nullptr;  // [n]
   const int32_t* cells = nullptr;  // [n] cells of keys and values
+  // Last position that a token attends to: at least its own, ascending within a row, whose tokens
+  // have it; null: each token's own.
+  const int32_t* last = nullptr;  // [n]
   // Encoder output of each row, for cross attention; null: none in the step.
   const int32_t* cross_lengths = nullptr;  // [num_rows] positions; 0: none
   const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks]

@@ -32,6 +32,7 @@ std::string operands_text(const Op& op) {
       add(field.name, names_of(operand)[static_cast<size_t>(operand)]);
     } else if constexpr (requires { operand.has_trees; }) {
       if (operand.has_trees) add(field.name, "with trees of drafts");
+      if (operand.has_last) add(field.name, "with positions behind the query's");
     }
   });
   return text;

@@ -43,13 +43,13 @@ void set_slopes(const Attention& a, std::vector<float>& slopes) {
     slopes.push_back(alibi_slope(a, head));
 }
 
-// Last position of each row.
+// For each token the last position of its row.
 void set_last(const BatchView& step, std::vector<int32_t>& last) {
   last.clear();
-  for (int32_t row = 0; row < step.num_rows; ++row) {
-    const int32_t end = step.row_begin[row + 1];
-    last.push_back(end > step.row_begin[row] ? step.positions[end - 1] : -1);
-  }
+  for (int32_t row = 0; row < step.num_rows; ++row)
+    if (const int32_t end = step.row_begin[row + 1]; end > step.row_begin[row])
+      last.insert(last.end(), static_cast<size_t>(end - step.row_begin[row]),
+                  step.positions[end - 1]);
 }
 
 AttentionRaw raw_args(const View& x, const Heads& heads, const CacheView& c) {
@@ -86,7 +86,7 @@ AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes,
   raw.bias_first = a.bias_first;
   raw.bias_width = a.bias_width;
   raw.positions = a.step.positions;
-  raw.last = a.bidirectional ? last.data() : nullptr;
+  raw.last = a.bidirectional ? last.data() : a.step.last;
   raw.row_of_token = a.step.row_of_token;
   raw.block_table = a.step.block_table;
   raw.max_blocks = a.step.max_blocks;
@@ -178,8 +178,9 @@ Status launch_cross_attention(const Raw& raw, const CrossAttention& a, ThreadPoo
   RETURN_IF_ERROR(validate(a));
   thread_local std::vector<int32_t> last;
   last.clear();
-  for (int32_t row = 0; row < a.step.num_rows; ++row)
-    last.push_back(a.step.cross_lengths ? a.step.cross_lengths[row] - 1 : -1);
+  for (int64_t token = 0; token < a.q.rows; ++token)
+    last.push_back(a.step.cross_lengths ? a.step.cross_lengths[a.step.row_of_token[token]] - 1
+                                        : -1);
   BatchView step = a.step;
   step.after = nullptr;
   return attend_tokens(raw, raw_args(a, last), step, a.q.rows, pool);

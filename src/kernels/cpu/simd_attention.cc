@@ -121,7 +121,12 @@ void copy_scales(const float* from, int64_t count, float unit, float* to) {
 
 // Last position visible to a token.
 int64_t last_of(const AttentionRaw& a, int64_t token) {
-  return a.last ? a.last[a.row_of_token[token]] : a.positions[token];
+  return a.last ? a.last[token] : a.positions[token];
+}
+
+// Position from which a token's window is counted; any number without a window.
+int64_t window_of(const AttentionRaw& a, int64_t token) {
+  return a.positions ? a.positions[token] : 0;
 }
 
 // Two ranges of a tile's keys, sink and window, in order.
@@ -131,8 +136,8 @@ struct Ranges {
   bool operator==(const Ranges&) const = default;
 };
 
-// Keys of the tile at `first` visible to queries whose last visible positions are [oldest, newest]
-// together; exact for one query. Empty ranges are at 0 or kTile.
+// Keys of the tile at `first` visible to queries together whose windows are counted from `oldest`
+// on, and which see positions up to `newest`; exact for one query. Empty ranges are at 0 or kTile.
 Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t first) {
   const int64_t sink = a.window > 0 ? min_of(a.sink, newest + 1) : 0;
   int64_t recent = a.window > 0 ? max_of(sink, oldest + 1 - a.window) : 0;
@@ -384,8 +389,7 @@ void attend_tile(const AttentionRaw& a, const Part& part, int64_t first_key,
   linear_block<typename Cache::Dot>(scores, ScatteredPanels{panels}, 0, part.rows(), 0,
                                     kTilePanels);
   const auto seen_by = [&](int64_t token) {
-    const int64_t position = last_of(a, part.begin + token);
-    return visible(a, position, position, first_key);
+    return visible(a, window_of(a, part.begin + token), last_of(a, part.begin + token), first_key);
   };
   for (int64_t t = 0; t < part.count;) {
     const Ranges seen = seen_by(t);
@@ -460,7 +464,8 @@ void attend(const AttentionRaw& a, const Part& part, float* scratch) {
   layout(a, part.rows(), scratch, &s);
   load_queries<Cache>(a, part, s);
   const int64_t row = a.row_of_token[part.begin];
-  const int64_t oldest = last_of(a, part.begin), newest = last_of(a, part.begin + part.count - 1);
+  const int64_t oldest = window_of(a, part.begin);
+  const int64_t newest = last_of(a, part.begin + part.count - 1);
   // Few rows read values from the cache, many widen them once.
   const bool in_tree = a.after && a.after[part.begin] > 0;
   const bool widen = in_tree || a.latent || part.rows() > 2 * kHeads || a.head_dim % kLanes != 0;

@@ -269,14 +269,14 @@ Table<ExpertLinear> table<ExpertLinear>() {
 template <>
 Table<Attention> table<Attention>() {
   const auto can = [](const Attention& a, const DeviceInfo&) {
-    return grid_rows(a) <= kMaxRows && takes_attention(a);
+    return grid_rows(a) <= kMaxRows && !a.cache.has_last && takes_attention(a);
   };
   const auto run = [](const Attention& args, Stream& stream) -> Status {
     RETURN_IF_ERROR(validate(args));
     return enqueue(args, stream, launch_attention);
   };
   const auto can_latent = [](const Attention& a, const DeviceInfo& d) {
-    return grid_rows(a) <= kMaxRows && takes_latent_attention(a, d.sm);
+    return grid_rows(a) <= kMaxRows && !a.cache.has_last && takes_latent_attention(a, d.sm);
   };
   const auto run_latent = [](const Attention& args, Stream& stream) -> Status {
     RETURN_IF_ERROR(validate(args));

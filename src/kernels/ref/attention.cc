@@ -155,10 +155,11 @@ std::vector<int32_t> positions_seen_by(const Attention& a, int64_t i) {
     for (int32_t at = 0; at <= a.step.positions[end - 1]; ++at) positions.push_back(at);
     return positions;
   }
-  const int32_t last = a.step.positions[i], chunk = chunk_of(a);
-  const int32_t first = chunk > 0 ? last - last % chunk : 0;
+  const int32_t own = a.step.positions[i], chunk = chunk_of(a);
+  const int32_t last = a.step.last ? a.step.last[i] : own;
+  const int32_t first = chunk > 0 ? own - own % chunk : 0;
   for (int32_t at = 0; at <= last; ++at)
-    if (cache.window <= 0 || at > std::max(last - cache.window, first - 1) || at < cache.sink)
+    if (cache.window <= 0 || at > std::max(own - cache.window, first - 1) || at < cache.sink)
       positions.push_back(at);
   return positions;
 }

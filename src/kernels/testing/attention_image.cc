@@ -17,7 +17,7 @@ bool is_used(const AttentionShape& s, const Sequence& sequence, int32_t position
 }
 
 void add_index_arrays(AttentionImage& l, Image& image) {
-  std::vector<int32_t> positions, after, cells, row_begin = {0};
+  std::vector<int32_t> positions, after, cells, last, row_begin = {0};
   std::vector<int32_t> lengths;
   for (size_t r = 0; r < l.shape.sequences.size(); ++r) {
     const Sequence& s = l.shape.sequences[r];
@@ -29,6 +29,7 @@ void add_index_arrays(AttentionImage& l, Image& image) {
       positions.push_back(after.back() > 0
                               ? positions[positions.size() - static_cast<size_t>(after.back())] + 1
                               : cells.back());
+      last.push_back(i < s.whole ? s.start + s.whole - 1 : positions.back());
       l.rows.push_back(static_cast<int32_t>(r));
     }
     row_begin.push_back(static_cast<int32_t>(positions.size()));
@@ -40,6 +41,7 @@ void add_index_arrays(AttentionImage& l, Image& image) {
   l.positions = image.add(positions);
   l.after = image.add(after);
   l.cells = image.add(cells);
+  l.last = image.add(last);
   l.row_begin = image.add(row_begin);
   l.row_of_token = image.add(l.rows);
   l.lengths = image.add(lengths);
@@ -141,7 +143,8 @@ CacheView cache_of(const AttentionImage& l, std::byte* base) {
                      .sink = s.sink,
                      .type = s.kv,
                      .layout = s.keys,
-                     .has_trees = s.has_trees()};
+                     .has_trees = s.has_trees(),
+                     .has_last = s.has_last()};
   if (has_kv_scales(s.kv)) {
     cache.key_scales = reinterpret_cast<float*>(base + l.k_scales);
     cache.value_scales = reinterpret_cast<float*>(base + l.v_scales);
@@ -167,6 +170,7 @@ BatchView step_of(const AttentionImage& l, std::byte* base, int64_t begin, int64
   }
   step.positions = ints(l.positions) + begin;
   if (s.has_trees()) step.after = ints(l.after) + begin, step.cells = ints(l.cells) + begin;
+  if (s.has_last()) step.last = ints(l.last) + begin;
   step.block_table = blocks;
   step.max_blocks = l.max_blocks;
   return step;
@@ -211,7 +215,7 @@ std::vector<Split> make_splits(const AttentionImage& l) {
   std::vector<Split> splits;
   if (l.tokens == 1) return splits;
   for (const int64_t size : {int64_t{1}, int64_t{5}, int64_t{37}, l.tokens}) {
-    if (l.shape.bidirectional && size < l.tokens) continue;
+    if ((l.shape.bidirectional || l.shape.has_last()) && size < l.tokens) continue;
     Split split;
     int64_t first = 0;
     for (const Sequence& s : l.shape.sequences) {

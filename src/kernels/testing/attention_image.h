@@ -19,7 +19,7 @@ struct AttentionImage {
   int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
   Offset x = 0, k = 0, v = 0, k_scales = 0, v_scales = 0, table = 0, positions = 0, after = 0,
          cells = 0, row_begin = 0, row_of_token = 0, one_row = 0, zeros = 0, blocks = 0,
-         lengths = 0, out = 0, sinks = 0, bias = 0;
+         lengths = 0, last = 0, out = 0, sinks = 0, bias = 0;
   std::vector<int32_t> rows;  // sequence of each token
 
   // Block strides of vectors and of scales: with gaps, as in a cache whose blocks have all layers.

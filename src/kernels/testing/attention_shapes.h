@@ -13,6 +13,7 @@ namespace nereid::kernels::testing {
 struct Sequence {
   int32_t start, count;             // cached positions, new tokens
   std::vector<int32_t> after = {};  // BatchView::after of the last tokens
+  int32_t whole = 0;                // the first so many of the new tokens attend to one another
 };
 
 struct AttentionShape {
@@ -33,6 +34,9 @@ struct AttentionShape {
   bool cross = false;  // cross attention: `start` is the encoder output's length
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
+  bool has_last() const {
+    return std::ranges::any_of(sequences, [](const Sequence& s) { return s.whole > 0; });
+  }
   bool has_trees() const {
     return std::ranges::any_of(sequences, [](const Sequence& s) { return !s.after.empty(); });
   }
@@ -415,7 +419,21 @@ inline const AttentionShape kAttentionShapes[] = {
      .kv_heads = 1,
      .d = 24,
      .latent = 16,
-     .bidirectional = true}};
+     .bidirectional = true},
+    // Tokens of pictures that attend to one another, with windows and without.
+    {.sequences = {{0, 100, {}, 70}, {37, 1}, {20, 40, {}, 40}},
+     .heads = 4,
+     .kv_heads = 2,
+     .d = 64,
+     .rope = true},
+    {.sequences = {{100, 90, {}, 64}, {30, 20, {}, 7}, {90, 1}},
+     .heads = 6,
+     .kv_heads = 2,
+     .d = 32,
+     .block = 16,
+     .window = 80,
+     .rope = true,
+     .sink = 4}};
 
 // Rows without encoder output, rows of one token and of many, several tiles of keys.
 inline const AttentionShape kCrossAttentionShapes[] = {

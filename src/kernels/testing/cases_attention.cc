@@ -44,12 +44,13 @@ Case<Attention> finish(Case<Attention> c, const AttentionImage& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
       "sequences={} first={}+{} heads={}/{} d={} block={} window={}{} "
-      "sink={} rope={} rotated={}{} cap={} alibi={}*{} sinks={} latent={} kv={} keys={}{}{}",
+      "sink={} rope={} rotated={}{} cap={} alibi={}*{} sinks={} latent={} kv={} keys={}{}{}{}",
       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
       s.block, s.window, s.chunked ? " chunked" : "", s.sink, s.rope, s.angle_cols(),
       s.interleaved ? " interleaved" : "", s.cap, s.alibi, s.alibi_scale, s.sinks, s.latent,
       name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines",
-      s.has_trees() ? " trees" : "", s.bidirectional ? " bidirectional" : "");
+      s.has_trees() ? " trees" : "", s.bidirectional ? " bidirectional" : "",
+      s.has_last() ? " pictures" : "");
   if (s.bias_width > 0) c.name += fmt::format(" bias={}+{}", s.bias_first, s.bias_width);
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {

@@ -17,6 +17,7 @@ constexpr WeightRule kGemmaSandwichNorms[] = {
     norm_rule("mlp.out.norm", "post_feedforward_layernorm.weight"),
 };
 
+// Files of models of text and pictures omit sizes that equal transformers' defaults.
 Traits read_gemma(Config& c, DecoderDefaults defaults, std::string_view activation) {
   defaults.head_dim = 256;
   defaults.activation = "gelu_pytorch_tanh";
@@ -44,21 +45,20 @@ const DecoderWeights kGemmaSandwichWeights = {
 
 // Older files have `hidden_act` "gelu" for its tanh approximation; `hidden_activation` is newer.
 Traits read_gemma_traits(Config& c) {
-  Traits t = read_gemma(c, {}, "hidden_activation");
+  Traits t = read_gemma(c, {.positions = 8192}, "hidden_activation");
   t.ropes = {read_rope(c, t)};
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
   return t;
 }
 
 Traits read_gemma2_traits(Config& c) {
-  Traits t = read_gemma_with_windows(c, {});
+  Traits t = read_gemma_with_windows(c, {.heads = 8, .positions = 8192});
   t.ropes = {read_rope(c, t)};
   t.attention_cap = read_cap(c, "attn_logit_softcapping");
   read_windows(c, t, [](int32_t layer) { return layer % 2 == 0; });
   return t;
 }
 
-// Files of multimodal models omit sizes that equal transformers' defaults.
 Traits read_gemma3_traits(Config& c) {
   Traits t = read_gemma_with_windows(c, {.vocab = 262208, .heads = 8, .positions = 131072});
   t.ropes = read_ropes_of_windows(c, t, {.theta = 1e6}, {.theta_name = "rope_local_base_freq"});

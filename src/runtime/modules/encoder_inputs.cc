@@ -42,6 +42,22 @@ void add_components(const sched::ScheduledRow& row, const SequencePayload& paylo
                             all.begin() + end * kCount);
 }
 
+// A token of a whole span attends to positions up to the span's end.
+void add_last(const sched::ScheduledRow& row, const RowMessage& to) {
+  const std::vector<sched::WholeSpan>& spans = row.sequence->spec().whole_spans;
+  const bool has_any = std::ranges::any_of(spans, [&](const sched::WholeSpan& span) {
+    return span.begin < row.end() && span.end > row.start;
+  });
+  if (!has_any) return;
+  std::vector<int32_t>& last = to.step.last;
+  const auto first = std::ssize(last);
+  for (int32_t at = row.start; at < row.end(); ++at) last.push_back(at);
+  for (const sched::WholeSpan& span : spans)
+    for (int32_t at = std::max(span.begin, row.start); at < std::min(span.end, row.end()); ++at)
+      last[static_cast<size_t>(first + at - row.start)] = span.end - 1;
+  to.out.has_last = 1;
+}
+
 }  // namespace
 
 bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&,
@@ -73,6 +89,7 @@ bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&
 
 void EncoderInputs::write(const sched::ScheduledRow& row, const RowMessage& to) {
   add_components(row, payload_of(row), to);
+  add_last(row, to);
   const std::vector<EncoderSpec>& inputs = row.sequence->spec().encoder_inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].end == EncoderSpec::kAllTokens) {

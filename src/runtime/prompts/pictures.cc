@@ -228,6 +228,29 @@ void add_picture_keys(std::span<const EncoderRows> inputs, size_t num_tokens,
   }
 }
 
+void add_prompt_keys(std::span<const TokenId> tokens, std::vector<sched::InputKey>& keys) {
+  keys.resize(tokens.size());
+  std::vector<unsigned char> digest(SHA256_DIGEST_LENGTH);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     EVP_MD_CTX_free);
+  NEREID_CHECK(hash && EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1 &&
+               EVP_DigestUpdate(hash.get(), tokens.data(), tokens.size_bytes()) == 1 &&
+               EVP_DigestUpdate(hash.get(), keys.data(), keys.size() * sizeof(keys[0])) == 1 &&
+               EVP_DigestFinal_ex(hash.get(), digest.data(), nullptr) == 1);
+  sched::InputKey key;
+  std::memcpy(&key, digest.data(), sizeof(key));
+  std::ranges::fill(keys, key);
+}
+
+std::vector<sched::WholeSpan> whole_spans(const Request& request, const io::PictureFacts& facts) {
+  std::vector<sched::WholeSpan> spans;
+  if (facts.whole_prompts) return {{0, static_cast<int32_t>(request.input_token_ids.size())}};
+  if (facts.whole_pictures)
+    for (const Picture& p : request.pictures)
+      spans.push_back({p.first_token, p.first_token + p.num_tokens});
+  return spans;
+}
+
 PromptPositions prompt_positions(std::span<const Picture> pictures, size_t num_tokens,
                                  const io::PictureFacts& facts) {
   const int32_t merge = facts.merge, step = facts.frame_positions;

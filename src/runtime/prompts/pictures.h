@@ -42,6 +42,13 @@ std::vector<EncoderRows> picture_inputs(std::vector<Picture> pictures, const Pic
 void add_picture_keys(std::span<const EncoderRows> inputs, size_t num_tokens,
                       std::vector<sched::InputKey>& keys);
 
+// Makes the key of each token one of all tokens and keys of the prompt, whose keys and values
+// follow from all of it.
+void add_prompt_keys(std::span<const TokenId> tokens, std::vector<sched::InputKey>& keys);
+
+// Positions of a checked request that attend to one another; see io::PictureFacts.
+std::vector<sched::WholeSpan> whole_spans(const Request& request, const io::PictureFacts& facts);
+
 // Components of a prompt's positions (Wang et al. 2024, "Qwen2-VL"): text advances all of them, a
 // picture's tokens are placed by frame, row and column from the position behind the text; then text
 // goes on behind the largest component.

@@ -91,7 +91,7 @@ TEST(PicturePrompts, IdsEqualThoseOfTransformers) {
       ++num_compared;
     }
   }
-  EXPECT_GE(num_compared, 3u);
+  EXPECT_GE(num_compared, 6u);
 }
 
 }  // namespace
