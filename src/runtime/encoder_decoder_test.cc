@@ -122,7 +122,7 @@ Request alignment_of(const Case& c) {
 // values between fused ops.
 TEST(EncoderDecoderAlignment, ScoresEqualTransformers) {
   const double kTolerance = tests_run_on_cpu() ? 0.01 : 0.02;
-  constexpr double kLogTolerance = 0.125;
+  const double kLogTolerance = tests_run_on_cpu() ? 0.125 : 0.25;
   const auto executor = open("whisper", encoder_config());
   ASSERT_NE(executor, nullptr);
   const auto golden =
