@@ -99,7 +99,7 @@ if [ -n "${NEREID_E2E_SLOW:-}" ]; then
   skip "page.py, instances.py, hosts.py, shell_pages.py, hub.py, chat.py, tutorials.py" "the release build runs them; unit tests have their code under sanitizers"
 else
   step python3 "$here/short_of_memory.py" "$build"
-  step python3 "$here/page.py" "$build/bin/nereid" "$work"
+  step "$python" "$here/page.py" "$build/bin/nereid" "$work"
   step env PATH="$build/bin:$PATH" python3 "$here/instances.py" "$build"
   step python3 "$here/hosts.py" "$build"
   step python3 "$here/shell_pages.py" "$build/bin/nereid"
