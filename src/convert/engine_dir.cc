@@ -149,7 +149,7 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
     return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
-  RETURN_IF_ERROR(models::refuse_score_head(model));
+  RETURN_IF_ERROR(models::check_storable(model));
   if (model.folders.empty())
     RETURN_IF_ERROR(models::refuse_encoder_decoder(
         model, "convert_checkpoint makes a checkpoint of two folders, of which engines are built"));

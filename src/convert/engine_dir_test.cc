@@ -316,6 +316,11 @@ TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "ckpt/rank0.safetensors"));
   const auto same = convert_checkpoint({.model_dir = dir_ / "hf", .output_dir = dir_ / "hf"});
   EXPECT_THAT(std::string(message(same.status())), HasSubstr("output_dir"));
+  const auto whole_prompts =
+      convert_checkpoint({.model_dir = source_dir() + "/tests/picture_models/paligemma",
+                          .output_dir = dir_ / "paligemma"});
+  EXPECT_THAT(std::string(message(whole_prompts.status())),
+              HasSubstr("the tokens of its prompts attend to one another"));
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(models::Model model, models::read_model(options.model_dir));
-  RETURN_IF_ERROR(models::refuse_score_head(model));
+  RETURN_IF_ERROR(models::check_storable(model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(

@@ -29,7 +29,12 @@ bool scores_texts(std::string_view architecture) {
   return architecture.ends_with("ForSequenceClassification");
 }
 
-Status refuse_score_head(const Model& model) {
+Status check_storable(const Model& model) {
+  if (model.graph.model.pictures.whole_prompts)
+    return invalid_argument(
+        "architecture '{}': the tokens of its prompts attend to one another, which checkpoints and "
+        "engines cannot state; serve it from its own folder",
+        model.graph.model.architecture);
   if (!model.traits.scores) return ok();
   return invalid_argument(
       "architecture '{}': a model that scores texts is served from its own folder; "

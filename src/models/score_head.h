@@ -15,8 +15,9 @@ inline constexpr std::string_view kScoreTensor = "score.weight";
 
 struct Model;
 
-// InvalidArgument for a model with a score head, where the head would be lost.
-Status refuse_score_head(const Model& model);
+// InvalidArgument for a model that checkpoints and engines cannot state: one with a score head, or
+// whose prompts attend to themselves.
+Status check_storable(const Model& model);
 
 // Whether a model of this architecture (config.json's architectures[0]) has a score head.
 bool scores_texts(std::string_view architecture);
