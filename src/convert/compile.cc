@@ -54,8 +54,7 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
     if (facts.pictures.whole_prompts)
       return unsupported(
           "{}: the tokens of a {}'s prompt attend to one another; this is for CPUs, one stage, "
-          "ranks "
-          "that are threads and no draft model, and not for engine folders",
+          "ranks that are threads and no draft model, and not for engine folders",
           model_dir.string(), facts.architecture);
     log_info("{} is served without pictures", model_dir.string());
     facts.pictures = {}, facts.encoder_positions = 0;

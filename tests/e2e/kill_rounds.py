@@ -21,7 +21,7 @@ NOTICED_WITHIN, ENDS_WITHIN, ANSWER_WITHIN = 5, 10, 30
 BASE = ("--device", "cpu", "--threads", "2")
 MODES = {"leader": ("--tp", "2"), "rank-processes": ("--tp", "2", "--rank-processes"), "orchestrator": ("--process-mode", "orchestrator"),
          "join-memory": ("--tp", "2"), "join-tcp": ("--tp", "2", "--join-exchange", "tcp")}
-# What must follow, by mode, process and signal. stop: all end in order. die: all end. fail: the model becomes unready, requests
+# Expected outcome by mode, process and signal. stop: all end in order. die: all end. fail: the model becomes unready, requests
 # are answered, the server ends when it is told to. back: the model fails and serves again. ignore: nothing happens.
 OUTCOMES = {("leader", "server", "TERM"): "stop", ("leader", "server", "KILL"): "die"}
 for mode in ("rank-processes", "orchestrator"):

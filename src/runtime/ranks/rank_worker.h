@@ -71,7 +71,7 @@ struct LeaderLoss {
 // and of the engine are sent to the leader.
 Status run_rank(const WorkerStart& start, WorkerDescriptors descriptors, const MakeOpener& opener,
                 const LeaderLoss& loss);
-// The same with communicators that are made already.
+// run_rank() of a rank whose communicators the caller has made.
 Status run_rank(const WorkerStart& start, comm::Descriptor steps, comm::Descriptor beats,
                 exec::RankComms comms, const MakeOpener& opener, const LeaderLoss& loss);
 

@@ -28,7 +28,7 @@ class HostRanks {
   StatusOr<JoinedProcess::Started> start(const WorkerStart& start, const comm::Descriptor* tensor,
                                          const comm::Descriptor* pipeline, Time deadline) const;
 
-  // With sockets, when all are started: connects rank 0.
+  // Connects rank 0 to the ranks that exchange over sockets. After start() of every rank.
   Status connect(Time deadline);
   exec::RankComms take_comms() { return std::move(comms_); }
   // Ends the exchange of rank 0, and so that of the ranks connected to it. Any thread.
