@@ -32,7 +32,8 @@ struct Options {
   int32_t block_tokens = 32;
   int32_t adapters = 0, adapter_rank = 16;
   std::vector<std::string> kernels;
-  std::string kv_type = "bf16", weights = "auto", head_weights = "auto", sampling = "greedy";
+  std::string kv_type = "bf16", weights = "auto", head_weights = "auto", expert_weights = "auto",
+              sampling = "greedy";
   bool random_weights = false, profile = false;
   ExecutorConfig ranks;  // tensor_parallel, pipeline_parallel, expert_parallel, devices
 };
@@ -135,7 +136,8 @@ Status open(const Options& o, Opened& out) {
     build.compile.forced = o.kernels;
     build.compile.adapters = o.adapters > 0;
     build.compile.mapping = mapping;
-    RETURN_IF_ERROR(convert::read_weight_formats(o.weights, o.head_weights, build.compile));
+    RETURN_IF_ERROR(
+        convert::read_weight_formats(o.weights, o.head_weights, o.expert_weights, build.compile));
     ASSIGN_OR_RETURN(engines.emplace_back(), convert::ensure_engine(o.model, opened.registry,
                                                                     opened.device->info(), build));
     devices.push_back(&opened);
@@ -229,6 +231,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weights", o.weights, "auto | int8 | int4 | w8a8 | fp8")->capture_default_str();
   app.add_option("--head-weights", o.head_weights, "likewise, of the head")->capture_default_str();
+  app.add_option("--expert-weights", o.expert_weights, "likewise, of experts, or mxfp4");
   app.add_option("--sampling", o.sampling, "how a token of each row is drawn")
       ->check(CLI::IsMember({"none", "greedy", "top_p", "top_k"}))
       ->capture_default_str();

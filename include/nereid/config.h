@@ -145,6 +145,7 @@ struct ExecutorConfig {
   // w8a8, bf16 where it is bf16 or fp8, else the checkpoint's. An embedding that is the same tensor
   // follows where the device can look rows up in that type (CPUs; a GPU keeps it as bf16).
   std::string head_weights = "auto";
+  std::string expert_weights = "auto";
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
   bool enable_lora = false;  // requests may name an adapter; the engine is built for it

@@ -12,6 +12,7 @@ namespace {
 constexpr double kMaxTokens = 1 << 30;
 constexpr int32_t kMaxRanks = 64, kMaxInstances = 64;
 constexpr const char* kWeightTypes = "auto|bf16|int8|int4|w8a8|fp8";
+constexpr const char* kExpertTypes = "auto|bf16|int8|int4|w8a8|fp8|mxfp4";
 
 std::string device_problem(const std::string& name) {
   const bool is_gpu = name.starts_with("cuda:") && name.size() > 5 &&
@@ -186,6 +187,13 @@ void add_model(Options& options, ExecutorConfig& c) {
         .words = kWeightTypes,
         .flag = "--head-weights",
         .parameter = "head_weights"},
+       {.name = "expert_weights",
+        .field = field(c.expert_weights),
+        .help = "type of experts' matrices, in the words of `weights`, or mxfp4 (on Hopper GPUs: "
+                "multiplied as stored); auto = as `weights`",
+        .words = kExpertTypes,
+        .flag = "--expert-weights",
+        .parameter = "expert_weights"},
        {.name = "random_weights",
         .field = field(c.random_weights),
         .help = "benchmarks only: random weights for a config.json without weight files, or, as a "

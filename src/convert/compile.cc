@@ -18,8 +18,10 @@ StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view na
   if (word == "int4") return std::optional(kernels::kInt4Groups);
   if (word == "w8a8") return std::optional(kernels::kInt8Both);
   if (word == "fp8") return std::optional(kernels::kFp8PerRow);
-  return invalid_argument("{}: '{}' is not one of auto, bf16, int8, int4, w8a8, fp8", name,
-                          word.substr(0, 40));
+  const bool is_of_experts = name == "expert_weights";
+  if (word == "mxfp4" && is_of_experts) return std::optional(kernels::kMxfp4);
+  return invalid_argument("{}: '{}' is not one of auto, bf16, int8, int4, w8a8, fp8{}", name,
+                          word.substr(0, 40), is_of_experts ? ", mxfp4" : "");
 }
 
 // Reads the stored formats of a quantised model; skipped without weights.
@@ -37,9 +39,10 @@ Status find_stored_formats(const std::filesystem::path& dir, const CompileOption
 }  // namespace
 
 Status read_weight_formats(std::string_view weights, std::string_view head,
-                           CompileOptions& options) {
+                           std::string_view experts, CompileOptions& options) {
   ASSIGN_OR_RETURN(options.weights, weight_format("weights", weights));
   ASSIGN_OR_RETURN(options.head, weight_format("head_weights", head));
+  ASSIGN_OR_RETURN(options.experts, weight_format("expert_weights", experts));
   return ok();
 }
 
@@ -87,9 +90,15 @@ StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& r
     log_info(
         "weights are rounded to int4 without calibration; `nereid quantize` makes int4 weights "
         "of higher quality");
-  const graph::PassContext context{
-      &registry,    device,           options.forced,        options.weights,
-      options.head, options.adapters, options.hidden_layers, options.mapping};
+  const graph::PassContext context{.registry = &registry,
+                                   .device = device,
+                                   .forced = options.forced,
+                                   .weights = options.weights,
+                                   .head = options.head,
+                                   .experts = options.experts,
+                                   .adapters = options.adapters,
+                                   .hidden_layers = options.hidden_layers,
+                                   .mapping = options.mapping};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
   ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
   return out;

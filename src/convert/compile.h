@@ -23,6 +23,7 @@ struct CompileOptions {
   int32_t context = 0;                           // longest served sequence; 0: max_positions
   std::optional<kernels::WeightFormat> weights;  // format of products; absent: the checkpoint's
   std::optional<kernels::WeightFormat> head;     // of the head; absent: see PassContext::head
+  std::optional<kernels::WeightFormat> experts;  // of experts; absent: that of products
   bool adapters = false;                         // products support adapters
   std::vector<int32_t> hidden_layers;            // see graph::PassContext
   io::Mapping mapping;                           // whose rank to compile
@@ -30,10 +31,11 @@ struct CompileOptions {
   bool takes_pictures = true;                    // false: as if the model took none
 };
 
-// Parses weight formats of products and head: "auto": unchanged, "bf16", "int8": kInt8PerRow,
-// "int4": kInt4Groups, "w8a8": kInt8Both, "fp8": kFp8PerRow. InvalidArgument: another value.
+// Parses weight formats of products, head and experts: "auto": unchanged, "bf16", "int8":
+// kInt8PerRow, "int4": kInt4Groups, "w8a8": kInt8Both, "fp8": kFp8PerRow; of experts also "mxfp4":
+// kMxfp4. InvalidArgument: another value.
 Status read_weight_formats(std::string_view weights, std::string_view head,
-                           CompileOptions& options);
+                           std::string_view experts, CompileOptions& options);
 
 struct Compiled {
   models::Model model;  // graph as built by the family

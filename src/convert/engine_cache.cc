@@ -186,6 +186,14 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
       return invalid_argument("{}: was built without weights of {}; build it from the checkpoint",
                               path.string(), kernels::text_of(*wanted));
   }
+  if (const auto& wanted = options.compile.experts)
+    for (const io::Call& call : file.plan().calls)
+      if (const auto* experts = std::get_if<kernels::ids::ExpertLinear>(&call.op))
+        if (const io::PlanWeight& w = file.plan().weights[static_cast<size_t>(experts->weight)];
+            w.format != *wanted)
+          return invalid_argument(
+              "{}: was built with experts of {}, not of {}; build it from the checkpoint",
+              path.string(), kernels::text_of(w.format), kernels::text_of(*wanted));
   if (const auto& wanted = options.compile.head; wanted && head && head->format != *wanted)
     return invalid_argument(
         "{}: was built with a head of {}, not of {}; build it from the "

@@ -52,6 +52,8 @@ void add_packing(ContentKey& key, const io::Plan& plan) {
   constexpr int64_t kRows = kernels::kPanelRows + 1, kCols = kernels::kPanelStepK + 1;
   std::vector<BF16> matrix(static_cast<size_t>(kRows * kCols));
   for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = to_bf16(static_cast<float>(i));
+  std::vector<BF16> small(matrix.begin(), matrix.begin() + kernels::kMxfp4.group);
+  for (BF16& x : small) x = to_bf16(to_float(x) / 8);
   std::vector<std::byte> packed(kernels::panel16_bytes(kRows, kCols));
   const kernels::RowMajorPart whole{matrix.data(), kRows};
   NEREID_CHECK(kernels::pack_panel16({&whole, 1}, kCols, packed).ok());
@@ -61,9 +63,14 @@ void add_packing(ContentKey& key, const io::Plan& plan) {
     if (std::ranges::find(done, w.format) != done.end()) continue;
     done.push_back(w.format);
     kernels::QuantizedPlanes planes;
-    NEREID_CHECK(kernels::quantize(w.format, w.layout, matrix, kCols, planes).ok());
+    // Whole groups: MXFP4 has no shorter one.
+    const bool is_mxfp4 = w.format == kernels::kMxfp4;
+    const auto numbers = std::span(is_mxfp4 ? small : matrix);
+    const int64_t cols = is_mxfp4 ? kernels::kMxfp4.group : kCols;
+    NEREID_CHECK(kernels::quantize(w.format, w.layout, numbers, cols, planes).ok());
     key.add("data", std::as_bytes(std::span(planes.data)));
     key.add("scales", std::as_bytes(std::span(planes.scales)));
+    key.add("exponents", std::as_bytes(std::span(planes.exponents)));
     key.add("zeros", std::as_bytes(std::span(planes.zeros)));
     key.add("minima", std::as_bytes(std::span(planes.minima)));
   }

@@ -19,6 +19,7 @@ using io::kNone;
 double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string_view name_of(kernels::WeightLayout layout) {
+  if (layout == kernels::WeightLayout::kFragments) return "fragments";
   return layout == kernels::WeightLayout::kPanel16 ? "panel16" : "row_major";
 }
 

@@ -89,7 +89,7 @@ TEST_F(RefitTest, AnEngineWithoutWeightsIsFilledAtLoad) {
 // Products and output head of different types.
 TEST_F(RefitTest, TypesOfWeightsAreThoseOfThePlan) {
   CompileOptions compile;
-  ASSERT_TRUE(read_weight_formats("int4", "int8", compile).ok());
+  ASSERT_TRUE(read_weight_formats("int4", "int8", "auto", compile).ok());
   ASSERT_TRUE(build("whole", "engine", false, compile).ok());
   ASSERT_TRUE(build("whole", "stripped", true, compile).ok());
   expect_same(load("stripped"), load("engine"));

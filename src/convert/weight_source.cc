@@ -301,11 +301,13 @@ Status read_stacked(const graph::Weight& weight, const WeightSource& source, int
                       });
 }
 
-// Encoding of each part if all parts are stored in the weight's format, else empty.
+// Encoding of each part if all parts are stored in the weight's format, or in MXFP4 where that has
+// its integers; else empty.
 std::vector<const io::Encoding*> stored_parts(const graph::Weight& weight,
                                               const WeightSource& source) {
   std::vector<const io::Encoding*> parts;
-  if (weight.format != weight.stored) return parts;
+  const bool widens = weight.stored == kernels::kMxfp4 && weight.format == kernels::kMxfp4Integers;
+  if (weight.format != weight.stored && !widens) return parts;
   for (const graph::WeightPart& part : weight.parts) parts.push_back(source.encoding(part));
   if (std::ranges::find(parts, nullptr) != parts.end()) parts.clear();
   return parts;
@@ -317,9 +319,11 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
   const kernels::WeightFormat& format = weight.format;
   const auto [part, from] = part_row(weight, row);
   const io::Encoding& encoding = *parts[static_cast<size_t>(part - weight.parts.data())];
+  const bool widens = format != weight.stored;  // twice the e2m1 number, half the scale
   bool finite = true;
   for (int64_t col = 0; col < weight.k; ++col) {
-    const uint8_t code = encoding.code(from, part->first_col + col);
+    uint8_t code = encoding.code(from, part->first_col + col);
+    if (widens) code = static_cast<uint8_t>(io::twice_e2m1(code) + format.default_zero());
     finite &= format.scheme != kernels::Scheme::kFloat8 || (code & 0x7fu) != 0x7fu;
     const kernels::IntegerPlace place =
         kernels::integer_place(weight.layout, format, to, col, weight.k);
@@ -331,7 +335,17 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
     const io::CodeGroup codes = encoding.group(from, first_group + group);
     const auto at = static_cast<size_t>(kernels::group_index(weight.layout, to, group, groups));
     finite &= std::isfinite(codes.scale) && std::isfinite(codes.minimum);
-    planes.scales[at] = codes.scale;
+    if (format.scheme == kernels::Scheme::kFloat4) {
+      const int32_t exponent = finite ? std::ilogb(codes.scale) + 127 : 0;
+      if (exponent > kernels::kMaxExponent)
+        return invalid_argument(
+            "tensor '{}': row {} has a scale of {}; mxfp4 has at most 2: set expert_weights to "
+            "int8 or bf16",
+            part->tensor, from, codes.scale);
+      planes.exponents[at] = static_cast<uint8_t>(exponent);
+      continue;
+    }
+    planes.scales[at] = widens ? codes.scale / 2 : codes.scale;
     if (format.zeros) planes.zeros[at] = static_cast<uint8_t>(codes.zero);
     if (format.minima) planes.minima[at] = codes.minimum;
   }
@@ -346,9 +360,9 @@ template <class Piece, class Make, class Take>
 Status by_pieces(const graph::Weight& weight, ThreadPool& pool, ProgressBar& bar, const Make& make,
                  const Take& take) {
   const int64_t together = pool.num_threads();
-  const int64_t panels =
-      std::max<int64_t>(1, kConvertElements / together / weight.k / kernels::kPanelRows);
-  const int64_t rows = std::min(panels * kernels::kPanelRows, weight.n);
+  const int64_t unit = kernels::unit_rows(weight.layout);
+  const int64_t panels = std::max<int64_t>(1, kConvertElements / together / weight.k / unit);
+  const int64_t rows = std::min(panels * unit, weight.n);
   const int64_t of_expert = (weight.n + rows - 1) / rows, pieces = weight.experts * of_expert;
   std::vector<Piece> made(static_cast<size_t>(std::min(together, pieces)));
   std::vector<Status> results(made.size());
@@ -397,16 +411,18 @@ Status write_integers(const graph::Weight& weight, const WeightSource& source, T
         weight.name);
   };
   std::vector<float> scales, minima;
-  std::vector<uint8_t> zeros;
+  std::vector<uint8_t> exponents, zeros;
   const auto take = [&](const Piece& piece) -> Status {
     const kernels::QuantizedPlanes& planes = piece.planes;
     scales.insert(scales.end(), planes.scales.begin(), planes.scales.end());
+    exponents.insert(exponents.end(), planes.exponents.begin(), planes.exponents.end());
     zeros.insert(zeros.end(), planes.zeros.begin(), planes.zeros.end());
     minima.insert(minima.end(), planes.minima.begin(), planes.minima.end());
     return writer.append(std::as_bytes(std::span(planes.data)));
   };
   RETURN_IF_ERROR(by_pieces<Piece>(weight, pool, bar, make, take));
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(scales))));
+  RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(exponents))));
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(zeros))));
   return writer.append(std::as_bytes(std::span(minima)));
 }

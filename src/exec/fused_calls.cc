@@ -67,7 +67,8 @@ class FusionSites::Finder {
   }
   int32_t look_at(const Norm& norm, FusionSite& place) {
     const io::PlanWeight& weight = plan_.weights[static_cast<size_t>(norm.weight)];
-    const bool is_plain = is_given(norm.add) && !is_given(norm.bias) && !norm.centered &&
+    const bool is_plain = is_given(norm.add) && !is_given(norm.factors) &&
+                          !is_given(norm.rounded) && !is_given(norm.bias) && !norm.centered &&
                           weight.k == value(norm.x).cols &&
                           (norm.piece == 0 || norm.piece == weight.k);
     if (!is_plain || !lies_between(norm.add, norm.out, norm.scales, place)) return kNone;

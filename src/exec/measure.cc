@@ -18,9 +18,6 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
   const auto per_row = static_cast<int32_t>(num_blocks_for(
       std::max<int64_t>(int64_t{shape.context} + shape.tokens_per_row, shape.prompt_tokens),
       limits.block_tokens));
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < std::max(shape.tokens_per_row, shape.prompt_tokens); ++i)
-    tokens.push_back(static_cast<int32_t>(i * int64_t{7919} % runner.vocab_size()));
   const size_t num_groups = runner.groups().size();
   StepMessage step;
   for (int32_t r = 0; r < shape.batch + (shape.prompt_tokens > 0 ? 1 : 0); ++r) {
@@ -32,6 +29,12 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
         blocks[g].push_back((r * per_row + i) % limits.num_blocks[g]);
       tables[g] = blocks[g];
     }
+    // Different ones in each row: equal rows would all go to the same experts.
+    std::vector<int32_t> tokens;
+    const int32_t num_tokens = is_prompt ? shape.prompt_tokens : shape.tokens_per_row;
+    for (int32_t i = 0; i < num_tokens; ++i)
+      tokens.push_back(
+          static_cast<int32_t>((int64_t{r} * num_tokens + i) * 7919 % runner.vocab_size()));
     const int32_t adapter = shape.num_adapters > 0 ? r % shape.num_adapters : -1;
     if (is_first && shape.sampling) step.loads.push_back({.params = *shape.sampling, .slot = r});
     step.add({.slot = r,
@@ -39,9 +42,7 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
               .num_logits = 1,
               .samples = shape.sampling ? 1 : 0,
               .adapter = adapter},
-             std::span(tokens).first(
-                 static_cast<size_t>(is_prompt ? shape.prompt_tokens : shape.tokens_per_row)),
-             tables, num_groups, limits.block_tokens);
+             tokens, tables, num_groups, limits.block_tokens);
   }
   std::vector<std::byte> message;
   encode(step, message);

@@ -28,7 +28,7 @@ class Encoding {
                     std::span<float> out) const = 0;
 
   // Engine format that can store the codes unchanged (pass through); nullopt: none. The next two
-  // functions are for such formats.
+  // functions are for such formats. MXFP4: e2m1 numbers, and groups with scale 2^(e - 127).
   virtual std::optional<kernels::WeightFormat> format() const { return {}; }
   virtual uint8_t code(int64_t /*row*/, int64_t /*col*/) const { return 0; }
   virtual CodeGroup group(int64_t /*row*/, int64_t /*group*/) const { return {}; }

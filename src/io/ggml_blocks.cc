@@ -183,11 +183,10 @@ struct Iq4Xs {
 struct Mxfp4 {
   static constexpr uint32_t kType = 39;
   static constexpr int64_t kNumbers = 32, kBytes = 17;
-  static constexpr auto kFormat = groups(8, 32);
+  static constexpr auto kFormat = kernels::kMxfp4;
   static float scale(const Byte* b, int64_t) { return power_of_two(b[0] - 128); }
-  static int32_t integer(const Byte* b, int64_t i) {
-    return twice_e2m1(static_cast<uint8_t>(nibble(b + 1, i)));
-  }
+  static uint8_t bits(const Byte* b, int64_t i) { return static_cast<uint8_t>(nibble(b + 1, i)); }
+  static int32_t integer(const Byte* b, int64_t i) { return twice_e2m1(bits(b, i)); }
 };
 
 template <class B>
@@ -203,15 +202,18 @@ class Blocks final : public EncodingOf<Blocks<B>> {
   }
   std::optional<kernels::WeightFormat> format() const override { return B::kFormat; }
   uint8_t code(int64_t row, int64_t col) const override {
+    if constexpr (kIsMxfp4) return B::bits(block(row, col), col % B::kNumbers);
     return static_cast<uint8_t>(B::integer(block(row, col), col % B::kNumbers) + kZero);
   }
   CodeGroup group(int64_t row, int64_t group) const override {
     const int64_t col = group * B::kFormat.group, i = col % B::kNumbers;
     const Byte* b = block(row, col);
+    if constexpr (kIsMxfp4) return {2 * B::scale(b, i)};
     return {B::scale(b, i), kZero, minimum(b, i)};
   }
 
  private:
+  static constexpr bool kIsMxfp4 = B::kFormat == kernels::kMxfp4;
   static constexpr int32_t kZero = B::kFormat.minima ? 0 : B::kFormat.default_zero();
   static float minimum(const Byte* b, int64_t i) {
     if constexpr (B::kFormat.minima) return B::minimum(b, i);

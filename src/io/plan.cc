@@ -18,7 +18,10 @@ kernels::WeightView view_of(const PlanWeight& weight, const std::byte* blob) {
   for (const Plane& plane : weight.planes) {
     const std::byte* const at = blob + plane.offset;
     if (plane.shape.role == PlaneRole::kData) view.data = at;
-    if (plane.shape.role == PlaneRole::kScales) view.scales = reinterpret_cast<const float*>(at);
+    if (plane.shape.role == PlaneRole::kScales && plane.shape.type == DType::kU8)
+      view.exponents = reinterpret_cast<const uint8_t*>(at);
+    else if (plane.shape.role == PlaneRole::kScales)
+      view.scales = reinterpret_cast<const float*>(at);
     if (plane.shape.role == PlaneRole::kZeros) view.zeros = reinterpret_cast<const uint8_t*>(at);
     if (plane.shape.role == PlaneRole::kMinima) view.minima = reinterpret_cast<const float*>(at);
     if (plane.shape.role == PlaneRole::kIndex) view.index = reinterpret_cast<const int32_t*>(at);

@@ -117,6 +117,8 @@ Status check_planes(const PlanWeight& w) {
                  "weight '{}': {} experts of {} rows", w.name, w.experts, w.n);
   const std::string_view wrong = kernels::format_error(w.format);
   NEREID_REQUIRE(wrong.empty(), "weight '{}': {}", w.name, wrong);
+  const std::string_view misplaced = kernels::layout_error(w.layout, w.format, w.k);
+  NEREID_REQUIRE(misplaced.empty(), "weight '{}': {}", w.name, misplaced);
   const std::vector<kernels::PlaneShape> wanted =
       kernels::planes_of(w.format, w.layout, w.n, w.k, w.experts);
   NEREID_REQUIRE(w.planes.size() == wanted.size(), "weight '{}': {} planes, {} has {}", w.name,

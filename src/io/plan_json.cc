@@ -27,7 +27,7 @@ struct Names<RowCount> {
 };
 template <>
 struct Names<kernels::WeightLayout> {
-  static constexpr std::string_view kNames[] = {"row_major", "panel16"};
+  static constexpr std::string_view kNames[] = {"row_major", "panel16", "fragments"};
 };
 // Attributes of ops carry their names.
 template <class E>

@@ -124,22 +124,27 @@ class E2m1Blocks final : public EncodingOf<E2m1Blocks> {
            (scales_[row * (k_ / group_) + col / group_] * factor_);
   }
   std::optional<kernels::WeightFormat> format() const override {
+    if (is_mxfp4()) return kernels::kMxfp4;
     kernels::WeightFormat format = kernels::kInt8PerRow;
     format.group = static_cast<int32_t>(group_);
     return format;
   }
   uint8_t code(int64_t row, int64_t col) const override {
-    return static_cast<uint8_t>(number(row, col) + 128);
+    return is_mxfp4() ? bits(row, col) : static_cast<uint8_t>(number(row, col) + 128);
   }
   CodeGroup group(int64_t row, int64_t g) const override {
-    return {scales_[row * (k_ / group_) + g] * factor_, 128};
+    const float scale = scales_[row * (k_ / group_) + g];
+    return is_mxfp4() ? CodeGroup{scale} : CodeGroup{scale * factor_, 128};
   }
 
  private:
-  int32_t number(int64_t row, int64_t col) const {
+  // Groups of NVFP4 have 16 columns.
+  bool is_mxfp4() const { return group_ == kernels::kMxfp4.group && factor_ == 0.5f; }
+  uint8_t bits(int64_t row, int64_t col) const {
     const auto byte = load_at<uint8_t>(data_, (row * k_ + col) / 2);
-    return twice_e2m1(static_cast<uint8_t>(byte >> (col % 2 * 4) & 15));
+    return static_cast<uint8_t>(byte >> (col % 2 * 4) & 15);
   }
+  int32_t number(int64_t row, int64_t col) const { return twice_e2m1(bits(row, col)); }
 
   const int64_t k_, group_;
   const float factor_;

@@ -167,8 +167,64 @@ TEST(Quantize, RefusesWhatItCannotDo) {
   EXPECT_FALSE(quantize({}, WeightLayout::kRowMajor, matrix, 64, planes).ok());
   EXPECT_FALSE(quantize(ordered, WeightLayout::kRowMajor, matrix, 64, planes).ok());
   EXPECT_FALSE(quantize(kInt8PerRow, WeightLayout::kRowMajor, matrix, 63, planes).ok());
+  EXPECT_FALSE(quantize(kMxfp4, WeightLayout::kPanel16, matrix, 64, planes).ok());
+  EXPECT_FALSE(quantize(kInt4Groups, WeightLayout::kFragments, matrix, 64, planes).ok());
+  EXPECT_FALSE(quantize(kMxfp4, WeightLayout::kRowMajor, matrix, 16, planes).ok());
+  matrix[5] = to_bf16(17);  // 2^2 * 4.25
+  EXPECT_FALSE(quantize(kMxfp4, WeightLayout::kRowMajor, matrix, 64, planes).ok());
   matrix[5] = to_bf16(INFINITY);
   EXPECT_FALSE(quantize(kInt8PerRow, WeightLayout::kRowMajor, matrix, 64, planes).ok());
+}
+
+// All e2m1 numbers and exponents round to themselves, in both layouts.
+TEST(Quantize, Mxfp4IsExactForItsNumbers) {
+  const int64_t n = 3, k = 320;
+  std::vector<BF16> matrix(static_cast<size_t>(n * k));
+  for (int64_t i = 0; i < n * k; ++i) {
+    const auto number = static_cast<uint8_t>(i % 32 == 0 ? 7 : i * 5 % 16);  // a 6 in each group
+    const auto exponent = static_cast<int32_t>(i / 32 * 37 % (kMaxExponent + 1));
+    matrix[static_cast<size_t>(i)] = to_bf16(std::ldexp(from_e2m1(number), exponent - 127));
+  }
+  QuantizedPlanes rows, fragments;
+  ASSERT_TRUE(quantize(kMxfp4, WeightLayout::kRowMajor, matrix, k, rows).ok());
+  ASSERT_TRUE(quantize(kMxfp4, WeightLayout::kFragments, matrix, k, fragments).ok());
+  const WeightView a = rows.view(kMxfp4, WeightLayout::kRowMajor, n, k);
+  const WeightView b = fragments.view(kMxfp4, WeightLayout::kFragments, n, k);
+  EXPECT_EQ(stored_bytes(a), static_cast<uint64_t>(n * (k / 2 + k / 32)));
+  EXPECT_EQ(stored_bytes(b), 2u * 64 * (128 + 8)) << "two blocks";
+  for (int64_t row = 0; row < n; ++row)
+    for (int64_t col = 0; col < k; ++col) {
+      const float x = to_float(matrix[static_cast<size_t>(row * k + col)]);
+      ASSERT_EQ(weight_at(a, row, col), x) << row << ", " << col;
+      ASSERT_EQ(weight_at(b, row, col), x) << row << ", " << col;
+    }
+}
+
+// 2.5 is between 2 and 3, 5 between 4 and 6: ties to even; 7.9 becomes 6.
+TEST(Quantize, Mxfp4RoundsToTheNearest) {
+  std::vector<BF16> row(32);
+  const float numbers[] = {5, 2.5f, 0.25f, 0.3f, -1.7f, 3.5f, 7.875f, -0.2f};
+  const float wanted[] = {4, 2, 0, 0.5f, -1.5f, 4, 6, 0};
+  for (size_t i = 0; i < std::size(numbers); ++i) row[i] = to_bf16(numbers[i]);
+  QuantizedPlanes planes;
+  ASSERT_TRUE(quantize(kMxfp4, WeightLayout::kRowMajor, row, 32, planes).ok());
+  EXPECT_EQ(planes.exponents, std::vector<uint8_t>{127});
+  const WeightView view = planes.view(kMxfp4, WeightLayout::kRowMajor, 1, 32);
+  for (size_t i = 0; i < std::size(numbers); ++i)
+    EXPECT_EQ(weight_at(view, 0, static_cast<int64_t>(i)), wanted[i]) << numbers[i];
+}
+
+// Words of a lane: columns 2t, 2t + 8, 2t + 16, 2t + 24, then those behind them.
+TEST(Pack, FragmentsAreWordsOfFourLanes) {
+  const auto at = [](int64_t row, int64_t col) {
+    const IntegerPlace place = integer_place(WeightLayout::kFragments, kMxfp4, row, col, 512);
+    return 2 * place.byte + place.shift / 4;  // in numbers
+  };
+  const int64_t second_lane[] = {2, 10, 18, 26, 3, 11, 19, 27};
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(at(0, second_lane[i]), 8 + i);
+  EXPECT_EQ(at(1, 32), 256 + 32);
+  EXPECT_EQ(at(3, 256), 64 * 256 + 3 * 256);
+  EXPECT_EQ(at(64, 0), 2 * 64 * 256);
 }
 
 // Act order: a column's group comes from the index; no out-of-bounds reads, whatever its values.
@@ -204,6 +260,10 @@ TEST(WeightFormat, WrongOnesAreNamed) {
   f = kFp8Groups, f.inputs = DType::kF8E4M3;
   EXPECT_EQ(format_error(f),
             "fp8 has f32 scales, and inputs of f8e4m3 where there is one for each row");
+  EXPECT_EQ(format_error(kMxfp4), "");
+  f = kMxfp4, f.group = 16;
+  EXPECT_EQ(format_error(f), "4-bit floats are MXFP4");
+  EXPECT_EQ(text_of(kMxfp4), "mxfp4");
   EXPECT_EQ(text_of(kFp8Groups), "fp8 in groups of 128");
   EXPECT_EQ(text_of(with_zeros(kInt4Groups)), "int4 in groups of 128 with zero points");
   EXPECT_EQ(text_of(with_minima(kInt4Groups)), "int4 in groups of 128 with minima");

@@ -397,7 +397,8 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
   build.cache_dir = config.cache_dir;
   ASSIGN_OR_RETURN(build.compile.forced,
                    forced_kernels_of(config, device.registry, device.device->info()));
-  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
+  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights,
+                                               config.expert_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   build.compile.context = config.max_sequence_length;
   // Encoders of pictures run on ranks of one stage that are threads; otherwise the model's text

@@ -35,7 +35,8 @@ Status inspect(InspectCommandOptions& options) {
   ASSIGN_OR_RETURN(const auto forced,
                    runtime::forced_kernels_of(config, opened.registry, opened.device->info()));
   what.compile = {forced, options.disabled_passes};
-  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, what.compile));
+  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights,
+                                               config.expert_weights, what.compile));
   ASSIGN_OR_RETURN(what.compile.mapping, runtime::read_mapping(config));
   what.compile.mapping.tp = std::max(what.compile.mapping.tp, what.compile.mapping.ep);  // auto
   what.compile.mapping.rank = options.rank;

@@ -145,7 +145,7 @@ StatusOr<std::unique_ptr<Executor>> open_reference(const PerplexityOptions& opti
   if (options.reference.empty()) return nullptr;
   RETURN_IF_ERROR(convert::check_is_model(options.reference));
   ExecutorConfig config = options.model.executor;
-  config.weights = config.head_weights = "auto";
+  config.weights = config.head_weights = config.expert_weights = "auto";
   config.kv_cache.type = KvCacheType::kAuto;
   config.forced_kernels.clear();
   return Executor::create(options.reference, config);

@@ -103,7 +103,7 @@ Status choose_layout(Graph& graph, const Chooser& chooser, WeightId id) {
   std::optional<WeightLayout> best;
   double best_cost = std::numeric_limits<double>::infinity();
   Status reason;
-  for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel16}) {
+  for (const WeightLayout layout : kernels::kWeightLayouts) {
     graph.weights[id].layout = layout;
     double cost = 0;
     bool can = true;
@@ -130,6 +130,20 @@ Status choose_layout(Graph& graph, const Chooser& chooser, WeightId id) {
 StatusOr<double> kernel_cost(const Graph& graph, const PassContext& context, const Op& op) {
   ASSIGN_OR_RETURN(const Choice choice, std::visit(Chooser(graph, context), op));
   return choice.cost;
+}
+
+double cheapest_cost(Graph& graph, const PassContext& context, const Op& op) {
+  double least = std::numeric_limits<double>::infinity();
+  const std::vector<WeightId> used = matrices(op);
+  std::vector<WeightLayout> before;
+  for (const WeightId id : used) before.push_back(graph.weights[id].layout);
+  for (const WeightLayout layout : kernels::kWeightLayouts) {
+    for (const WeightId id : used) graph.weights[id].layout = layout;
+    const StatusOr<double> cost = kernel_cost(graph, context, op);
+    if (cost.ok()) least = std::min(least, *cost);
+  }
+  for (size_t i = 0; i < used.size(); ++i) graph.weights[used[i]].layout = before[i];
+  return least;
 }
 
 Status choose_kernels(Graph& graph, const PassContext& context) {

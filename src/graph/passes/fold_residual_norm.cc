@@ -1,4 +1,5 @@
-// x' = x + y and norm(x') become one norm that updates the residual, in one pass over it.
+// x' = x + y and norm(x') become one norm that updates the residual, in one pass over it. It also
+// adds up what experts give, if there is a kernel.
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -7,7 +8,25 @@
 
 namespace nereid::graph {
 
-Status fold_residual_norm(Graph& graph, const PassContext&) {
+namespace {
+
+// y is a weighted sum that nothing else reads; returns its node, or kNone.
+int32_t fold_weighted_sum(Graph& graph, const PassContext& context, const Uses& uses, Norm& norm) {
+  const int32_t writer = uses.writer[norm.add];
+  const auto* const sum = writer < 0 ? nullptr : std::get_if<WeightedSum>(&graph.nodes[writer].op);
+  if (!sum || uses.readers[norm.add].size() != 1) return kNone;
+  Norm folded = norm;
+  folded.add = sum->x;
+  folded.factors = sum->weights;
+  const double apart = cheapest_cost(graph, context, norm) + cheapest_cost(graph, context, *sum);
+  if (cheapest_cost(graph, context, folded) >= apart) return kNone;
+  norm = folded;
+  return writer;
+}
+
+}  // namespace
+
+Status fold_residual_norm(Graph& graph, const PassContext& context) {
   const Uses uses = find_uses(graph);
   std::vector<bool> dropped(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -23,6 +42,8 @@ Status fold_residual_norm(Graph& graph, const PassContext&) {
     norm->add = add->y;
     norm->sum = add->out;
     dropped[writer] = true;
+    if (const int32_t sum = fold_weighted_sum(graph, context, uses, *norm); sum != kNone)
+      dropped[sum] = true;
   }
   drop_nodes(graph, dropped);
   return ok();

@@ -24,7 +24,8 @@ struct PassContext {
   // Format of the head; absent: with `weights`, int8 per row if they are integers, else bf16;
   // without `weights`, the checkpoint's.
   std::optional<kernels::WeightFormat> head;
-  bool adapters = false;               // products support adapters
+  std::optional<kernels::WeightFormat> experts;  // of experts; absent: `weights`
+  bool adapters = false;                         // products support adapters
   std::vector<int32_t> hidden_layers;  // layers whose inputs are hidden states of the plan
   io::Mapping mapping;                 // whose rank to compile
 };
@@ -50,13 +51,15 @@ struct PassReport {
 Status run_passes(Graph& graph, const PassContext& context, std::span<const std::string> disabled,
                   std::vector<PassReport>* report = nullptr);
 
-// Required: sets weight formats, before passes that compare them.
+// Required: sets weight formats, before passes that compare them. Unimplemented: the device has no
+// kernel for PassContext::experts.
 Status set_weight_formats(Graph& graph, const PassContext& context);
 
 // Required: makes the inputs of hidden_layers outputs. InvalidArgument: no such layer.
 Status add_layer_states(Graph& graph, const PassContext& context);
 
 // Optional: transform the graph.
+Status merge_head_norms(Graph& graph, const PassContext& context);
 Status tie_embedding(Graph& graph, const PassContext& context);
 Status merge_qkv(Graph& graph, const PassContext& context);
 Status merge_gate_up(Graph& graph, const PassContext& context);
@@ -77,6 +80,10 @@ Status keep_stage(Graph& graph);
 // kernel for it is not slower.
 Status quantize_inputs(Graph& graph, const PassContext& context);
 
+// Optional: products of gates and ups of experts make the gated units too, if there is a kernel
+// that costs less.
+Status fold_expert_glu(Graph& graph, const PassContext& context);
+
 // Optional: norms and gated activations round their results themselves, if there is a kernel.
 Status fold_quantize(Graph& graph, const PassContext& context);
 
@@ -90,6 +97,8 @@ Status fold_reduce_norm(Graph& graph, const PassContext& context);
 Status choose_kernels(Graph& graph, const PassContext& context);
 // Cost of the cheapest kernel for an op in seconds. NotFound: none.
 StatusOr<double> kernel_cost(const Graph& graph, const PassContext& context, const Op& op);
+// The least of kernel_cost() over all layouts of its matrices; infinite: no kernel.
+double cheapest_cost(Graph& graph, const PassContext& context, const Op& op);
 Status plan_memory(Graph& graph, const PassContext& context);
 
 }  // namespace nereid::graph

@@ -360,14 +360,24 @@ TEST_F(PassesTest, HeadNormsWorkInPlace) {
   for (const bool norm_first : {false, true}) {
     const Graph merged = compile(head_norm_graph(norm_first));
     EXPECT_EQ(all<Linear>(merged).size(), 3u);
-    EXPECT_EQ(all<Slice>(merged).size(), 3u);
+    EXPECT_EQ(all<Slice>(merged).size(), 2u);
     LabelMachine(merged).run();
+    // The norm of three heads, the weights of two kinds.
+    const auto norms = all<Norm>(merged);
+    ASSERT_EQ(norms.size(), 3u);
+    EXPECT_EQ(norms[1].piece, 16);
+    EXPECT_THAT(
+        merged.weights[norms[1].weight].parts,
+        ElementsAre(WeightPart{"q_norm", 16}, WeightPart{"q_norm", 16}, WeightPart{"k_norm", 16}));
+    const Graph two = compile(head_norm_graph(norm_first), {"merge_head_norms"});
+    EXPECT_EQ(all<Slice>(two).size(), 3u);
+    LabelMachine(two).run();
     const Graph apart = compile(head_norm_graph(norm_first), {"merge_qkv"});
     EXPECT_EQ(all<Linear>(apart).size(), 5u);
     LabelMachine(apart).run();
-    for (const Graph* g : {&merged, &apart})
+    for (const Graph* g : {&merged, &two, &apart})
       for (const Norm& norm : all<Norm>(*g))
-        if (g->weights[norm.weight].k == 16) {
+        if (g->weights[norm.weight].k % 32 != 0) {
           const Value &x = g->values[norm.x], &out = g->values[norm.out];
           EXPECT_EQ(x.offset, out.offset);
           EXPECT_EQ(x.column, out.column);
@@ -382,7 +392,7 @@ TEST_F(PassesTest, AMixtureOfExpertsIsCompiled) {
   const auto plan = lower(g, DeviceInfo{});
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto products = all<ExpertLinear>(g);
-  ASSERT_EQ(products.size(), 6u);
+  ASSERT_EQ(products.size(), 4u);
   EXPECT_EQ(plan->weights[products[0].weight].experts, 3);
   // In the last layer, rows that are not sampled are not routed.
   const auto routes = all<Route>(g);

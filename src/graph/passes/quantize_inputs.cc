@@ -1,4 +1,5 @@
 // fp8 and int8 inputs of products: rounding ops, and their fusion into the previous op.
+#include <cmath>
 #include <map>
 #include <type_traits>
 #include <utility>
@@ -19,16 +20,28 @@ ValueId add_value(Graph& graph, ValueId like, std::string_view suffix, DType dty
   return static_cast<ValueId>(graph.values.size() - 1);
 }
 
-// Fuses `quantize` into the op before it if it is the only reader and the fused kernel is cheaper.
+// Fuses `quantize` into the op before it if the fused kernel is cheaper. A norm with other readers
+// makes both results.
 template <class T>
 StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,
                     const Quantize& quantize) {
-  if (uses.readers[op.out].size() != 1) return false;
+  const bool is_only = uses.readers[op.out].size() == 1;
+  if (!is_only && !std::is_same_v<T, Norm>) return false;
   if (graph.values[quantize.out].dtype != DType::kF8E4M3) return false;
   if constexpr (std::is_same_v<T, Norm>)
     if (op.piece > 0 || graph.weights[op.weight].k != graph.values[op.x].cols) return false;
   T folded = op;
-  folded.out = quantize.out;
+  if constexpr (std::is_same_v<T, Norm>)
+    if (!is_only) {
+      // A sum over ranks makes its norm itself (fold_reduce_norm), with one result.
+      const auto is_reduce = [&](ValueId value) {
+        return value != kNone && std::holds_alternative<AllReduce>(
+                                     graph.nodes[static_cast<size_t>(uses.writer[value])].op);
+      };
+      if (is_given(op.rounded) || is_reduce(op.add)) return false;
+      folded.rounded = quantize.out;
+    }
+  if (is_only) folded.out = quantize.out;
   folded.scales = quantize.scales;
   const StatusOr<double> together = kernel_cost(graph, context, folded);
   if (!together.ok()) return false;  // no kernel
@@ -37,21 +50,6 @@ StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& 
   if (*together >= first + second) return false;
   op = folded;
   return true;
-}
-
-// Cost of the cheapest kernel over all weight layouts.
-template <class Product>
-StatusOr<double> product_cost(Graph& graph, const PassContext& context, const Product& product) {
-  kernels::WeightLayout& layout = graph.weights[product.weight].layout;
-  const kernels::WeightLayout before = layout;
-  StatusOr<double> least = kernel_cost(graph, context, product);
-  for (const auto other : {kernels::WeightLayout::kRowMajor, kernels::WeightLayout::kPanel16}) {
-    layout = other;
-    const StatusOr<double> cost = kernel_cost(graph, context, product);
-    if (cost.ok() && (!least.ok() || *cost < *least)) least = *cost;
-  }
-  layout = before;
-  return least;
 }
 
 }  // namespace
@@ -76,9 +74,8 @@ Status quantize_inputs(Graph& graph, const PassContext& context) {
     changed.x = quantize.out;
     changed.scales = quantize.scales;
     // Rounding costs quality: it must be faster.
-    const StatusOr<double> rounded = product_cost(graph, context, changed);
-    const StatusOr<double> whole = product_cost(graph, context, product);
-    if (!rounded.ok() || (whole.ok() && *whole < *rounded)) {
+    const double rounded = cheapest_cost(graph, context, changed);
+    if (!std::isfinite(rounded) || cheapest_cost(graph, context, product) < rounded) {
       ++num_left;
       if (!is_new) return;
       made.erase(at);

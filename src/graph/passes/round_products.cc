@@ -1,6 +1,7 @@
 // On GPUs, results of products for gated activations and norms' sums become bf16: they are read
 // once, and their memory traffic dominates both ops in steps of many rows.
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
 #include "graph/passes/passes.h"
@@ -43,7 +44,9 @@ ValueId operand_of(const Op& op) {
 Status round_products(Graph& graph, const PassContext& context) {
   if (context.device.kind != DeviceKind::kCuda) return ok();
   const Uses uses = find_uses(graph);
-  const auto has_kernel = [&](const Op& op) { return kernel_cost(graph, context, op).ok(); };
+  const auto has_kernel = [&](const Op& op) {
+    return std::isfinite(cheapest_cost(graph, context, op));
+  };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Op& reader = graph.nodes[i].op;
     const ValueId value = operand_of(reader);

@@ -33,7 +33,8 @@ TEST_F(PassesTest, ProductsAreRoundedOnGpus) {
   EXPECT_EQ(num_rounded({}), 5);
   EXPECT_EQ(num_rounded({"merge_gate_up"}), 7);
   EXPECT_EQ(num_rounded({"fold_residual_norm"}), 2);
-  EXPECT_EQ(num_rounded({}, true), 7) << "gates and ups of experts, and of the one for all rows";
+  EXPECT_EQ(num_rounded({}, true), 5) << "gated units of experts, gates and ups of the one for all";
+  EXPECT_EQ(num_rounded({"fold_expert_glu"}, true), 7);
   context_.adapters = true;
   EXPECT_EQ(num_rounded({}), 0);
   context_.adapters = false;

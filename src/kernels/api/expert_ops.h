@@ -9,6 +9,7 @@
 
 #include "kernels/api/op.h"
 #include "kernels/api/product_ops.h"
+#include "kernels/api/row_ops.h"
 
 namespace nereid::kernels {
 
@@ -96,7 +97,8 @@ struct SelectExpertsOf {
 
 // Products by selected experts: piece j of out's row i (n_out columns) = piece j of x's row i times
 // the weight of experts[i][j], + its bias. x may have one piece for all. An index that is no expert
-// gives 0. Rounding and scales as Linear.
+// gives 0. Rounding and scales as Linear. Gated: a matrix has rows of gates, then as many of ups;
+// a piece of out is act(gate) * (up + up_offset), limit as in Glu.
 template <class F>
 struct ExpertLinearOf {
   static constexpr std::string_view kName = "expert_linear";
@@ -106,7 +108,11 @@ struct ExpertLinearOf {
   typename F::Value experts;  // i32 [n, picked]
   typename F::Weight weight;  // [experts, n_out, k]
   typename F::Weight bias;    // [experts, n_out], optional
-  typename F::Value out;      // f32 or bf16 [n, picked * n_out]
+  bool gated = false;
+  Activation activation = Activation::kSilu;
+  float limit = 0;  // 0 = none
+  float up_offset = 0;
+  typename F::Value out;  // f32 or bf16 [n, picked * n_out]; gated: bf16 [n, picked * n_out / 2]
 
   static constexpr auto fields() {
     return std::tuple(in("x", &ExpertLinearOf::x, {DType::kBF16, DType::kF8E4M3, DType::kI8}),
@@ -114,6 +120,10 @@ struct ExpertLinearOf {
                       in("experts", &ExpertLinearOf::experts, {DType::kI32}),
                       matrix("weight", &ExpertLinearOf::weight).per_expert(),
                       vector("bias", &ExpertLinearOf::bias).maybe().per_expert(),
+                      attribute("gated", &ExpertLinearOf::gated),
+                      attribute("activation", &ExpertLinearOf::activation),
+                      attribute("limit", &ExpertLinearOf::limit),
+                      attribute("up_offset", &ExpertLinearOf::up_offset),
                       kernels::out("out", &ExpertLinearOf::out, {DType::kF32, DType::kBF16}));
   }
   static std::string_view check(const ExpertLinearOf<Views>& a) {
@@ -121,8 +131,12 @@ struct ExpertLinearOf {
     if (const std::string_view text = check_rows(a); !text.empty()) return text;
     if (a.x.cols != a.weight.k && a.x.cols != a.experts.cols * a.weight.k)
       return "x is not as wide as the weight's rows, once or for each expert picked";
-    if (a.out.cols != a.experts.cols * a.weight.n)
-      return "out has not one column for each row of a weight and expert picked";
+    if (a.out.cols * (a.gated ? 2 : 1) != a.experts.cols * a.weight.n)
+      return "out has not one column for each row of a weight (or two, gated) and expert picked";
+    if (a.gated && (a.weight.n % 2 != 0 || a.out.dtype != DType::kBF16))
+      return "gated units are bf16, of a gate and an up";
+    if (!std::isfinite(a.limit) || a.limit < 0) return "the limit is negative or no number";
+    if (!std::isfinite(a.up_offset)) return "up_offset is not a number";
     if (is_given(a.bias) && (a.bias.k != a.weight.n || a.bias.experts != a.weight.experts))
       return "bias is not one column for each row of the weights";
     return {};

@@ -45,7 +45,21 @@ enum class WeightLayout : uint8_t {
   // vdpbf16ps; 8 bits: columns of 16 rows; 4 bits: pairs of columns of 16 rows, first column low;
   // scales and zero points: groups of 16 rows.
   kPanel16 = 1,
+  // For 4-bit numbers: blocks of 64 rows x 256 columns, those of a row of blocks one behind the
+  // other,
+  // zero-padded, so that a block is one piece of memory. In a block 64 lines of 128 bytes; a piece
+  // of
+  // 16 bytes of a line has 32 columns as lanes of a warp multiply them (left operands, m16k16):
+  // word t
+  // has columns 2t, 2t + 8, 2t + 16, 2t + 24 in its low half, and in its high half the columns
+  // behind
+  // these. Exponents: blocks of 64 lines of 8 bytes.
+  kFragments = 2,
 };
+inline constexpr WeightLayout kWeightLayouts[] = {WeightLayout::kRowMajor, WeightLayout::kPanel16,
+                                                  WeightLayout::kFragments};
+inline constexpr int64_t kFragmentRows = 64, kFragmentColumns = 256;  // of a block
+inline constexpr int64_t kFragmentPiece = 32;                         // columns of a piece
 
 // A matrix [n, k], or a bf16 or f32 vector of k (n = 1, row-major), by the addresses of its planes.
 // For per_expert() fields: several matrices, concatenated in each plane.
@@ -54,16 +68,20 @@ struct WeightView {
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t n = 0, k = 0;
   WeightFormat format = {};
-  const float* scales = nullptr;   // if the format has them
-  const uint8_t* zeros = nullptr;  // if the format has them
-  const float* minima = nullptr;   // if the format has them
-  const int32_t* index = nullptr;  // if the format has it; row-major [k]
+  const float* scales = nullptr;       // if the format has them
+  const uint8_t* exponents = nullptr;  // kFloat4
+  const uint8_t* zeros = nullptr;      // if the format has them
+  const float* minima = nullptr;       // if the format has them
+  const int32_t* index = nullptr;      // if the format has it; row-major [k]
   int64_t experts = 1;
 
   const float* as_f32() const { return static_cast<const float*>(data); }
   const BF16* as_bf16() const { return static_cast<const BF16*>(data); }
   const uint8_t* as_bytes() const { return static_cast<const uint8_t*>(data); }
 };
+
+// Error of a format in a layout, for rows of k; "": none.
+std::string_view layout_error(WeightLayout layout, const WeightFormat& format, int64_t k);
 
 inline constexpr int64_t kMaxExperts = 1024;
 

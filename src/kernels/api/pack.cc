@@ -18,6 +18,7 @@ std::string_view format_error(const WeightFormat& f) {
                ? "a group is a multiple of 16 columns"
                : "";
   }
+  if (f.scheme == Scheme::kFloat4) return f == kMxfp4 ? "" : "4-bit floats are MXFP4";
   if (f.scheme == Scheme::kFloat32) return f == kFloat32 ? "" : "float32 has no properties";
   if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
   if (f.inputs != DType::kBF16 && f != kInt8Both)
@@ -31,6 +32,7 @@ std::string_view format_error(const WeightFormat& f) {
 std::string text_of(const WeightFormat& f) {
   if (f.is_float()) return "bf16";
   if (f.scheme == Scheme::kFloat32) return "f32";
+  if (f.scheme == Scheme::kFloat4) return "mxfp4";
   std::string text = f.scheme == Scheme::kFloat8 ? "fp8" : fmt::format("int{}", f.bits);
   if (f.inputs == DType::kI8) text += " both";
   if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
@@ -58,8 +60,12 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
   if (format.scheme == Scheme::kFloat32)
     return {{PlaneRole::kData, DType::kF32, n, k, static_cast<uint64_t>(n * k) * sizeof(float)}};
   const int64_t row_bytes = format.row_bytes(k), groups = format.num_groups(k);
+  const bool fragments = layout == WeightLayout::kFragments;
   const int64_t rows = panels ? num_panels(n) * kPanelRows : n;
-  const int64_t data = panels ? num_panels(n) * integer_panel_bytes(k, format.bits) : n * row_bytes;
+  const int64_t blocks = fragment_blocks(n, k) * kFragmentRows * kFragmentColumns;  // numbers
+  const int64_t data = fragments ? blocks * format.bits / 8
+                       : panels  ? num_panels(n) * integer_panel_bytes(k, format.bits)
+                                 : n * row_bytes;
   std::vector<PlaneShape> planes = {
       {PlaneRole::kData, DType::kU8, n, row_bytes, static_cast<uint64_t>(data)}};
   const auto add = [&](PlaneRole role, DType type, int64_t shown_rows, int64_t cols,
@@ -68,6 +74,7 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
         {role, type, shown_rows, cols, static_cast<uint64_t>(stored_rows * cols) * size_of(type)});
   };
   add(PlaneRole::kScales, format.scales, n, groups, rows);
+  if (fragments) planes.back().bytes = static_cast<uint64_t>(blocks / kFragmentPiece);
   if (format.zeros) add(PlaneRole::kZeros, DType::kU8, n, groups, rows);
   if (format.minima) add(PlaneRole::kMinima, DType::kF32, n, groups, rows);
   if (format.ordered) add(PlaneRole::kIndex, DType::kI32, 1, k, 1);
@@ -87,7 +94,9 @@ WeightView expert_of(WeightView w, int64_t expert) {
   for (const PlaneShape& plane : planes_of(w.format, w.layout, w.n, w.k)) {
     const auto skipped = expert * static_cast<int64_t>(plane.bytes);
     if (plane.role == PlaneRole::kData) w.data = w.as_bytes() + skipped;
-    if (plane.role == PlaneRole::kScales) w.scales += skipped / int64_t{sizeof(float)};
+    if (plane.role == PlaneRole::kScales && plane.type == DType::kU8) w.exponents += skipped;
+    if (plane.role == PlaneRole::kScales && plane.type == DType::kF32)
+      w.scales += skipped / int64_t{sizeof(float)};
     if (plane.role == PlaneRole::kZeros) w.zeros += skipped;
     if (plane.role == PlaneRole::kMinima) w.minima += skipped / int64_t{sizeof(float)};
     if (plane.role == PlaneRole::kIndex) w.index += skipped / int64_t{sizeof(int32_t)};
@@ -100,6 +109,16 @@ IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int6
   const int32_t bits = format.bits;
   const int64_t unit = bits == 4 ? col / 2 : col;  // bytes along k
   const int32_t shift = bits == 4 && col % 2 != 0 ? 4 : 0;
+  if (layout == WeightLayout::kFragments) {
+    constexpr int64_t kLine = kFragmentColumns / 2, kPieceBytes = kFragmentPiece / 2;
+    const int64_t blocks = (k + kFragmentColumns - 1) / kFragmentColumns;
+    const int64_t block = row / kFragmentRows * blocks + col / kFragmentColumns;
+    const int64_t line = block * kFragmentRows + row % kFragmentRows;
+    const int64_t piece = col % kFragmentColumns / kFragmentPiece, word = col % 8 / 2;
+    const int64_t nibble = col % kFragmentPiece / 8 + col % 2 * 4;
+    return {line * kLine + piece * kPieceBytes + word * 4 + nibble / 2,
+            static_cast<int32_t>(nibble % 2 * 4)};
+  }
   if (layout == WeightLayout::kRowMajor) return {row * format.row_bytes(k) + unit, shift};
   return {row / kPanelRows * integer_panel_bytes(k, bits) + unit * kPanelRows + row % kPanelRows,
           shift};
@@ -123,6 +142,8 @@ float factor_at(const WeightView& w, int64_t row, int64_t col) {
   if (is_fp8) return to_float(to_bf16(w.scales[at] * to_float(F8E4M3{byte})));
   if (w.format.minima)  // rounded once to f32, then to bf16
     return to_float(to_bf16(std::fma(w.scales[at], static_cast<float>(u), -w.minima[at])));
+  if (w.format.scheme == Scheme::kFloat4)
+    return std::ldexp(from_e2m1(static_cast<uint8_t>(u)), w.exponents[at] - 127);
   const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();
   if (scales_sums(w.format)) return static_cast<float>(u - zero);
   return to_float(to_bf16(w.scales[at] * static_cast<float>(u - zero)));
@@ -134,6 +155,21 @@ float row_scale(const WeightView& w, int64_t row) {
 
 float weight_at(const WeightView& w, int64_t row, int64_t col) {
   return row_scale(w, row) * factor_at(w, row, col);
+}
+
+float from_e2m1(uint8_t bits) {
+  constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  return bits & 8 ? -kValues[bits & 7] : kValues[bits & 7];
+}
+
+std::string_view layout_error(WeightLayout layout, const WeightFormat& format, int64_t k) {
+  if (format.scheme == Scheme::kFloat4 && k % kMxfp4.group != 0)
+    return "rows of mxfp4 are whole groups of 32 columns";
+  if (layout == WeightLayout::kPanel16 && format.scheme == Scheme::kFloat4)
+    return "mxfp4 is not stored in panels";
+  if (layout == WeightLayout::kFragments && format.scheme != Scheme::kFloat4)
+    return "fragments are of mxfp4";
+  return "";
 }
 
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst) {

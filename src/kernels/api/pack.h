@@ -56,20 +56,35 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
 // Bytes of all planes.
 uint64_t stored_bytes(const WeightView& weight);
 
+// Blocks of kFragments.
+constexpr int64_t fragment_blocks(int64_t n, int64_t k) {
+  return (n + kFragmentRows - 1) / kFragmentRows * ((k + kFragmentColumns - 1) / kFragmentColumns);
+}
+// Rows of which a layout stores whole units.
+constexpr int64_t unit_rows(WeightLayout layout) {
+  return layout == WeightLayout::kFragments ? kFragmentRows : kPanelRows;
+}
+
 // Bytes of one panel of integers.
 constexpr int64_t integer_panel_bytes(int64_t k, int32_t bits) {
   return panel_elements(k) * bits / 8;
 }
 
-// Position of (row, col) in an integer plane: byte, and shift for 4 bits.
+// Position of (row, col) in a plane of integers or 4-bit floats: byte, and shift for 4 bits.
 struct IntegerPlace {
   int64_t byte = 0;
   int32_t shift = 0;
 };
 IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int64_t row,
                            int64_t col, int64_t k);
-// Index of a scale, zero point or minimum.
+// Index of a scale, exponent, zero point or minimum.
 constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, int64_t groups) {
+  if (layout == WeightLayout::kFragments) {
+    constexpr int64_t kGroups = kFragmentColumns / kFragmentPiece;
+    const int64_t block =
+        row / kFragmentRows * ((groups + kGroups - 1) / kGroups) + group / kGroups;
+    return (block * kFragmentRows + row % kFragmentRows) * kGroups + group % kGroups;
+  }
   if (layout == WeightLayout::kRowMajor) return row * groups + group;
   return (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
 }
@@ -92,6 +107,10 @@ struct RowMajorPart {
 // Packs stacked parts, sum(rows) = n, into `dst` of panel16_bytes(n, k) bytes, zero-padded.
 // InvalidArgument: wrong size or dimension.
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst);
+
+// Value of an e2m1 number (sign, 2 exponent bits, 1 mantissa bit). Source: OCP Microscaling Formats
+// 1.0.
+float from_e2m1(uint8_t bits);
 
 // Dequantises rows [row_begin, row_begin + rows) of an [n, k] weight to bf16, row-major [rows, k].
 Status unpack_rows(const WeightView& weight, int64_t row_begin, int64_t rows, BF16* dst);

@@ -104,6 +104,21 @@ float store_scaled(std::span<const BF16> row, float most, T* stored, Round round
   return is_zero ? 0 : amax / most;
 }
 
+// The e2m1 number nearest to x, ties to even: how many boundaries between numbers x is beyond.
+int to_e2m1(float x) {
+  const float m = std::fabs(x);
+  const int magnitude = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) +
+                        (m >= 3.5f) + (m > 5.0f);
+  return magnitude | (std::signbit(x) ? 8 : 0);
+}
+
+// Exponent byte of a group of kMxfp4.
+int32_t exponent_of(std::span<const BF16> group) {
+  float largest = 0;
+  for (const BF16 x : group) largest = std::max(largest, std::fabs(to_float(x)));
+  return largest > 0 ? std::max(0, std::ilogb(largest) - 2 + 127) : 0;
+}
+
 }  // namespace
 
 QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, int64_t n,
@@ -111,7 +126,10 @@ QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, in
   QuantizedPlanes out;
   for (const PlaneShape& plane : planes_of(format, layout, n, k)) {
     if (plane.role == PlaneRole::kData) out.data.assign(plane.bytes, 0);
-    if (plane.role == PlaneRole::kScales) out.scales.assign(plane.bytes / sizeof(float), 0);
+    if (plane.role == PlaneRole::kScales && plane.type == DType::kU8)
+      out.exponents.assign(plane.bytes, 0);
+    else if (plane.role == PlaneRole::kScales)
+      out.scales.assign(plane.bytes / sizeof(float), 0);
     if (plane.role == PlaneRole::kZeros) out.zeros.assign(plane.bytes, 0);
     if (plane.role == PlaneRole::kMinima) out.minima.assign(plane.bytes / sizeof(float), 0);
   }
@@ -134,6 +152,8 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
   const auto size = static_cast<int64_t>(matrix.size());
   if (k <= 0 || size == 0 || size % k != 0)
     return invalid_argument("quantize: {} numbers are not rows of {}", size, k);
+  if (const std::string_view text = layout_error(layout, format, k); !text.empty())
+    return invalid_argument("quantize: rows of {}: {}", k, text);
   const int64_t n = size / k, group_size = format.group_size(k), groups = format.num_groups(k);
   out = empty_planes(format, layout, n, k);
   const int32_t top = 2 * format.default_zero() - 1;
@@ -152,6 +172,21 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
         for (int64_t col = begin; col < end; ++col)
           out.data[static_cast<size_t>(integer_place(layout, format, row, col, k).byte)] =
               stored[static_cast<size_t>(col - begin)].bits;
+        continue;
+      }
+      if (format.scheme == Scheme::kFloat4) {
+        const int32_t exponent = exponent_of(numbers);
+        if (exponent > kMaxExponent)
+          return invalid_argument("quantize: row {} has a number above 12, too large for mxfp4",
+                                  row);
+        out.exponents[at] = static_cast<uint8_t>(exponent);
+        const float factor = std::ldexp(1.0f, 127 - exponent);
+        for (int64_t col = begin; col < end; ++col) {
+          const float x = to_float(numbers[static_cast<size_t>(col - begin)]);
+          const IntegerPlace place = integer_place(layout, format, row, col, k);
+          const int bits = to_e2m1(x * factor);
+          out.data[static_cast<size_t>(place.byte)] |= static_cast<uint8_t>(bits << place.shift);
+        }
         continue;
       }
       const GroupCodes codes = measure(format, numbers);

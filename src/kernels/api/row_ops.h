@@ -44,29 +44,33 @@ struct QuantizeOf {
   friend void reference(const QuantizeOf<Views>& a);
 };
 
-// sum = x + add (if given). Each piece y of sum (the row, or e.g. one head) becomes (y - m) /
+// sum = x + add (if given); with factors add is the sum of factors[j] * piece j of it, in order of
+// j (experts of a mixture). Each piece y of sum (the row, or e.g. one head) becomes (y - m) /
 // sqrt(mean((y - m)^2) + eps) * (weight + weight_offset) + bias; m = mean(y) if `centered`
 // (LayerNorm), else 0 (RMS norm). A weight (and bias) of several pieces is repeated over the row.
-// f8e4m3 results are rounded to bf16 first.
+// f8e4m3 results are rounded to bf16 first. `rounded`: bf16 results also as Quantize makes them.
 template <class F>
 struct NormOf {
   static constexpr std::string_view kName = "norm";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;        // f32 or bf16 [n, hidden]
-  typename F::Value add;      // f32 or bf16 [n, hidden], optional
+  typename F::Value add;      // f32 or bf16 [n, hidden], optional; with factors [n, m * hidden]
+  typename F::Value factors;  // f32 [n, m], optional
   typename F::Weight weight;  // [pieces * piece], divides hidden
   typename F::Weight bias;    // as weight, optional
   int32_t piece = 0;          // columns per piece; 0 = width of the weight
   float eps = 0;
   float weight_offset = 0;
   bool centered = false;
-  typename F::Value out;     // bf16, f32 or f8e4m3 [n, hidden]
-  typename F::Value sum;     // f32 [n, hidden], in place of x, with add
-  typename F::Value scales;  // f32 [n, 1], with f8e4m3 out; then a row is one piece
+  typename F::Value out;      // bf16, f32 or f8e4m3 [n, hidden]
+  typename F::Value sum;      // f32 [n, hidden], in place of x, with add
+  typename F::Value rounded;  // f8e4m3 [n, hidden], optional, with bf16 out
+  typename F::Value scales;   // f32 [n, 1], with f8e4m3 results; then a row is one piece
 
   static constexpr auto fields() {
     return std::tuple(in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
                       in("add", &NormOf::add, {DType::kF32, DType::kBF16}).maybe(),
+                      in("factors", &NormOf::factors, {DType::kF32}).maybe(),
                       vector("weight", &NormOf::weight), vector("bias", &NormOf::bias).maybe(),
                       attribute("piece", &NormOf::piece), attribute("eps", &NormOf::eps),
                       attribute("weight_offset", &NormOf::weight_offset),
@@ -74,6 +78,7 @@ struct NormOf {
                       kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32, DType::kF8E4M3})
                           .may_be_in_place_of("x"),
                       kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"),
+                      kernels::out("rounded", &NormOf::rounded, {DType::kF8E4M3}).maybe(),
                       kernels::out("scales", &NormOf::scales, {DType::kF32}).maybe());
   }
   static std::string_view check(const NormOf<Views>& a) {
@@ -83,10 +88,17 @@ struct NormOf {
     if (a.piece < 0 || (a.piece > 0 && a.weight.k % a.piece != 0))
       return "a piece's width does not divide the weight's";
     if (is_given(a.bias) && a.bias.k != a.weight.k) return "bias is not as wide as the weight";
-    if (const std::string_view text = check_scales(a.out, a.scales); !text.empty()) return text;
+    if (is_given(a.rounded) && (a.out.dtype != DType::kBF16 || a.rounded.cols != a.out.cols))
+      return "rounded is as wide as out, which is bf16";
+    if (const std::string_view text =
+            check_scales(is_given(a.rounded) ? a.rounded : a.out, a.scales);
+        !text.empty())
+      return text;
     if (is_given(a.scales) && piece_of(a) != a.x.cols) return "a row of f8e4m3 is one piece";
     if (is_given(a.add) && a.x.dtype != DType::kF32) return "a sum is f32";
-    if (is_given(a.add) && (a.add.cols != a.x.cols || a.sum.cols != a.x.cols))
+    if (is_given(a.factors) && !is_given(a.add)) return "factors are of pieces of 'add'";
+    const int64_t pieces = is_given(a.factors) ? a.factors.cols : 1;
+    if (is_given(a.add) && (a.add.cols != pieces * a.x.cols || a.sum.cols != a.x.cols))
       return "add or sum is not as wide as x";
     if (!std::isfinite(a.eps) || a.eps < 0) return "eps is not a small number";
     if (!std::isfinite(a.weight_offset)) return "weight_offset is not a number";

@@ -54,12 +54,14 @@ std::string shape_error(const Op& op) {
         if (!field.types.has(operand.dtype))
           wrong = fmt::format("'{}' is {} [{}], wanted {}", field.name, name_of(operand.dtype),
                               operand.cols, name_of(field.types.types[0]));
-      if constexpr (kRole == Role::kMatrix)
-        if (const std::string_view text = operand.format.scheme == Scheme::kFloat32
-                                              ? "only a vector is f32"
-                                              : format_error(operand.format);
-            !text.empty())
+      if constexpr (kRole == Role::kMatrix) {
+        std::string_view text = operand.format.scheme == Scheme::kFloat32
+                                    ? "only a vector is f32"
+                                    : format_error(operand.format);
+        if (text.empty()) text = layout_error(operand.layout, operand.format, operand.k);
+        if (!text.empty())
           wrong = fmt::format("'{}' {}: {}", field.name, operand_text(operand), text);
+      }
       if constexpr (kRole == Role::kMatrix || kRole == Role::kVector)
         if (operand.experts < 1 || (operand.experts > 1 && !field.has_experts))
           wrong = fmt::format("'{}' {} has {} experts", field.name, operand_text(operand),
@@ -78,6 +80,7 @@ std::string shape_error(const Op& op) {
 
 // Whether all planes of the format other than data have addresses.
 inline bool has_planes(const WeightView& w) {
+  if (w.format.scheme == Scheme::kFloat4) return w.exponents != nullptr;
   return w.format.scheme != Scheme::kInteger ||
          (w.scales != nullptr && w.format.zeros == (w.zeros != nullptr) &&
           w.format.minima == (w.minima != nullptr) && w.format.ordered == (w.index != nullptr));

@@ -45,7 +45,10 @@ bool pairs_are_fast();
 // Whether vector kernels can read a product's weight.
 template <class Op>
 bool has_panels(const Op& op) {
-  return op.weight.layout == WeightLayout::kPanel16 && !op.weight.format.ordered;
+  if constexpr (std::is_same_v<Op, ExpertLinear>)
+    if (op.gated) return false;
+  return op.weight.layout == WeightLayout::kPanel16 && !op.weight.format.ordered &&
+         op.weight.format.scheme != Scheme::kFloat4;
 }
 
 }  // namespace nereid::kernels::cpu

@@ -159,7 +159,8 @@ Status launch_norm(const Raw& raw, const Norm& a, ThreadPool& pool) {
 }
 
 bool adds_floats(const Norm& a) {
-  return makes_floats(a) && (!is_given(a.add) || a.add.dtype == DType::kF32);
+  return makes_floats(a) && !is_given(a.factors) && !is_given(a.rounded) &&
+         (!is_given(a.add) || a.add.dtype == DType::kF32);
 }
 
 // Writes the angles of tokens whose positions have components, a row for each.

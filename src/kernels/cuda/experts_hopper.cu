@@ -1,11 +1,13 @@
-// Grouped products with selected experts by wgmma. Piece: a (row, selected expert) pair. One block
-// lists the pieces per expert, or each block does if there are few; then each SM takes tiles:
-// outputs of an expert for up to kRows of its pieces. Producer warps load weight boxes by TMA and
-// gather rows of x; the others multiply. Tiles with the same outputs of an expert are adjacent, so
-// that the weight is read from memory once. The order of sums over k is fixed; f8e4m3 results still
-// depend on kRows.
+// Grouped products with selected experts by wgmma, with gated units or not. Piece: a (row, selected
+// expert) pair. One block lists the pieces per expert, or each block does if there are few; then
+// each SM takes tiles: outputs of an expert for up to kRows of its pieces. Producer warps load
+// weight boxes by TMA and gather rows of x; the others multiply. Tiles with the same outputs of an
+// expert are adjacent, so that the weight is read from memory once. The order of sums over k is
+// fixed; f8e4m3 results still depend on kRows.
 #include <algorithm>
+#include <type_traits>
 
+#include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/boxes.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -16,15 +18,19 @@ namespace {
 constexpr int kListThreads = 1024;
 constexpr int kLines = kListThreads;  // experts, and one line for pieces without an expert
 constexpr int kProducers = 128;
-constexpr size_t kListBytes = (2 * kLines + 2) * sizeof(int32_t);
+constexpr int kMostListBlocks = 64, kPiecesPerListBlock = 2048;
+constexpr size_t kListBytes = (2 * kLines + 2 + kMostListBlocks * kLines) * sizeof(int32_t);
 
-template <int kRows>
-constexpr int kThreads = kGroups<kRows>* kGroupThreads + kProducers;
+template <int kRows, class In>
+constexpr int kConsumers = kGroups<kRows, In>* kGroupThreads;
+template <int kRows, class In>
+constexpr int kThreads = kConsumers<kRows, In> + kProducers;
 
 // Pieces by line, and the first piece of each line.
 struct Lists {
   int32_t* first_piece;  // [lines + 1]
   int32_t* first_chunk;  // [lines + 1], of <= kRows pieces
+  int32_t* counts;       // [list blocks, kLines]
   int32_t* pieces;
 };
 
@@ -54,12 +60,14 @@ __device__ int running_sum(int x, int* partial) {
   return x;
 }
 
-// Calls f(piece, line) for the pieces of this thread's rows (stride kListThreads).
+// Calls f(piece, line) for the pieces of this thread's rows, of this block's share.
 template <class F>
 __device__ void for_lines(const Picks& p, F f) {
   constexpr int kAhead = 8;  // loads in flight
-  const int rows = p.num_pieces / p.picked;
-  for (int row = static_cast<int>(threadIdx.x); row < rows; row += kListThreads)
+  const int rows = p.num_pieces / p.picked, blocks = static_cast<int>(gridDim.x);
+  const int of_block = (rows + blocks - 1) / blocks;
+  const int begin = static_cast<int>(blockIdx.x) * of_block, end = min(begin + of_block, rows);
+  for (int row = begin + static_cast<int>(threadIdx.x); row < end; row += kListThreads)
     for (int first = 0; first < p.picked; first += kAhead) {
       int lines[kAhead];
 #pragma unroll
@@ -71,9 +79,9 @@ __device__ void for_lines(const Picks& p, F f) {
     }
 }
 
-// One block, one thread per line.
-__global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, Lists lists) {
-  __shared__ int counts[kLines], partial[kListThreads / kWarp];
+// Pieces of each line in each block's share.
+__global__ void __launch_bounds__(kListThreads) count_kernel(Picks p, Lists lists) {
+  __shared__ int counts[kLines];
   const int line = static_cast<int>(threadIdx.x);
   counts[line] = 0;
   __syncthreads();
@@ -81,13 +89,37 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, L
   let_next_begin();
   for_lines(p, [&](int, int own) { atomicAdd(counts + own, 1); });
   __syncthreads();
-  const int count = counts[line], chunks = (count + rows - 1) / rows;
+  lists.counts[blockIdx.x * kLines + line] = counts[line];
+}
+
+// One thread per line. Several blocks: behind count_kernel().
+__global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, Lists lists) {
+  __shared__ int counts[kLines], partial[kListThreads / kWarp];
+  const int line = static_cast<int>(threadIdx.x);
+  int count = 0, before = 0;  // of the line; of it in front of this block's share
+  counts[line] = 0;
+  __syncthreads();
+  wait_for_previous();
+  let_next_begin();
+  if (gridDim.x == 1) {
+    for_lines(p, [&](int, int own) { atomicAdd(counts + own, 1); });
+    __syncthreads();
+    count = counts[line];
+  } else {
+    for (unsigned block = 0; block < gridDim.x; ++block) {
+      if (block == blockIdx.x) before = count;
+      count += __ldcg(lists.counts + block * kLines + line);
+    }
+  }
+  const int chunks = (count + rows - 1) / rows;
   const int end = running_sum(count, partial), chunk_end = running_sum(chunks, partial);
-  counts[line] = end - count;
-  if (line == 0) lists.first_piece[0] = lists.first_chunk[0] = 0;
-  if (line <= p.num_experts) {
-    lists.first_piece[line + 1] = end;
-    lists.first_chunk[line + 1] = chunk_end;
+  counts[line] = end - count + before;
+  if (blockIdx.x == 0) {
+    if (line == 0) lists.first_piece[0] = lists.first_chunk[0] = 0;
+    if (line <= p.num_experts) {
+      lists.first_piece[line + 1] = end;
+      lists.first_chunk[line + 1] = chunk_end;
+    }
   }
   __syncthreads();
   for_lines(p, [&](int piece, int own) { lists.pieces[atomicAdd(counts + own, 1)] = piece; });
@@ -104,9 +136,17 @@ struct Params {
   BoxIntegers integers;
   int64_t x_stride, x_piece;  // bytes
   int64_t out_stride, x_scales_stride;
-  int n, k, boxes_k, tiles;
+  int n, k, boxes_k, tiles;  // n: rows of an expert's weight
+  Activation activation;     // gated
+  float limit, up_offset;
   bool lists_pieces;  // each block builds the lists in shared memory
+  bool stores_pairs;  // bf16 results can be stored two at a time
 };
+
+// Outputs of a group's 64 rows of the weight. Gated: eight rows of gates alternate with those of
+// the same outputs' ups, so that a thread has both.
+template <bool kGated>
+constexpr int kOutputs = kGated ? kPart / 2 : kPart;
 
 #if defined(NEREID_HOPPER)
 
@@ -115,16 +155,24 @@ constexpr int kTurnRows = kProducers / kRowPieces;  // gathered at once
 
 // Outputs of an expert for some of its pieces.
 struct Tile {
-  int expert, tile;  // tile: of kGroups * kPart outputs
+  int expert, tile;  // tile: of kTileParts * kOutputs outputs
   int first, rows;   // in the list of pieces
 };
 
+// Of a tile's rows: where a piece of out begins, in elements, and the scale of x.
 template <int kRows>
+struct RowTable {
+  int64_t out[kRows];
+  float scale[kRows];
+};
+
+template <int kRows, int kBlockThreads>
 struct Work {
   int first_piece[kLines + 1], first_chunk[kLines + 1];
   const int32_t* pieces;
-  int32_t own_pieces[kThreads<kRows>];
-  int partial[kThreads<kRows> / kWarp];
+  int32_t own_pieces[kBlockThreads];
+  int partial[kBlockThreads / kWarp];
+  RowTable<kRows> rows[2];  // of tiles in turn
 
   // All threads.
   __device__ void list(const Params& p) {
@@ -132,15 +180,14 @@ struct Work {
     if (p.lists_pieces)
       make(p);
     else
-      for (int i = static_cast<int>(threadIdx.x); i <= p.picks.num_experts + 1;
-           i += kThreads<kRows>)
+      for (int i = static_cast<int>(threadIdx.x); i <= p.picks.num_experts + 1; i += kBlockThreads)
         first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
     __syncthreads();
   }
   // The lists of list_kernel(), at most one piece per thread, stable order: the same in all blocks.
   __device__ void make(const Params& p) {
     const int piece = static_cast<int>(threadIdx.x), lines = p.picks.num_experts + 1;
-    for (int i = piece; i < lines; i += kThreads<kRows>) first_piece[i] = 0;
+    for (int i = piece; i < lines; i += kBlockThreads) first_piece[i] = 0;
     const bool exists = piece < p.picks.num_pieces;
     const int line = exists ? p.picks.line(piece / p.picks.picked, piece % p.picks.picked) : -1;
     __syncthreads();
@@ -155,7 +202,7 @@ struct Work {
       __syncthreads();
     }
     // Adjacent lines per thread.
-    const int of_thread = (lines + kThreads<kRows> - 1) / kThreads<kRows>;
+    const int of_thread = (lines + kBlockThreads - 1) / kBlockThreads;
     const int begin = piece * of_thread, end = min(begin + of_thread, lines);
     const auto chunks_of = [](int count) { return (count + kRows - 1) / kRows; };
     int count = 0, chunks = 0;
@@ -193,10 +240,15 @@ struct Work {
 };
 
 // Fills boxes and signals each kLag boxes later, when the copies of its rows have arrived.
-template <int kRows, class In>
+template <int kRows, class In, bool kGated>
 struct Gather {
   static constexpr int kTurns = kRows / kTurnRows;
-  static constexpr int kLag = kStages<kRows, In> > 6 ? 4 : 2;
+  static constexpr int kLag = kStages<kRows, In> > 6 ? 4 : kStages<kRows, In> > 3 ? 2 : 1;
+  // Rows of the weight whose exponents a thread copies.
+  static constexpr int kOwnExponents =
+      kIsMxfp4<In> ? (kTileParts<kRows, In> * kPart + kProducers - 1) / kProducers : 0;
+  // Consumers free a stage after the next box's products, integers at once.
+  static_assert(kStages<kRows, In> >= kLag + (kIsInteger<In> ? 1 : 2));
   static constexpr int kXSize = kIsF8<In> ? 1 : 2;
   Ring<kRows, In> ring, arrived;
   int pending = 0;
@@ -208,18 +260,60 @@ struct Gather {
     arrived.step();
     --pending;
   }
+  // Copies the box of 64 rows of the weight that make a part of the outputs.
+  __device__ void copy_part(const Params& p, const CUtensorMap* weights, const Tile& t, int part,
+                            int box, uint8_t* to) const {
+    constexpr int kColumns = kIsUnpacked<In> ? kDepthBytes : kDepth<In>;  // unpacked: bytes
+    uint64_t* const full = ring.full + ring.stage;
+    if constexpr (kIsMxfp4<In>) {
+      // Blocks of the layout kFragments in lines of 128 bytes.
+      const int row = part * kOutputs<kGated>, blocks = (p.n + kPart - 1) / kPart;
+      const int block = (t.expert * blocks + row / kPart) * p.boxes_k + box;
+      if constexpr (kGated)
+        copy_box(to, weights, 0, 0, 0, block * (kPart / 8) + row % kPart / 8, full);
+      else
+        copy_box(to, weights, 0, block * kPart, full);
+    } else if constexpr (kGated) {
+      copy_box(to, weights, box * kColumns, 0, 0, t.expert * (p.n / 8) + part * (kPart / 16), full);
+    } else {
+      copy_box(to, weights, box * kColumns, t.expert * p.n + part * kPart, full);
+    }
+  }
+  // The exponents of the tile's rows of the weight in the first box, as boxes have them.
+  __device__ const uint8_t* exponents(const Params& p, const Tile& t, int own) const {
+    const int at = own * kProducers + static_cast<int>(threadIdx.x) % kProducers;
+    if (at >= kTileParts<kRows, In> * kPart) return nullptr;
+    const int in_part = at % kPart, width = kGated ? p.n / 2 : p.n;
+    const int output = (t.tile * kTileParts<kRows, In> + at / kPart) * kOutputs<kGated> +
+                       (kGated ? in_part / 16 * 8 + in_part % 8 : in_part);
+    const int row = min(output, width - 1) + (kGated && in_part % 16 >= 8 ? width : 0);
+    const int64_t blocks = (p.n + kPart - 1) / kPart;
+    const int64_t block = (t.expert * blocks + row / kPart) * p.boxes_k;
+    return p.integers.exponents + (block * kPart + row % kPart) * 8;
+  }
+  template <int kOwn>
+  __device__ void copy_exponents(const uint8_t* const (&from)[kOwn], int box) const {
+    const int thread = static_cast<int>(threadIdx.x) % kProducers;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (from[i])
+        copy_8(shared_address(ring.exponents(ring.stage)) + (i * kProducers + thread) * 8,
+               from[i] + box * (kPart * 8), true);
+  }
+  template <int kOwn>
   __device__ void fill(const Params& p, const CUtensorMap* weights, const Tile& t, int box,
-                       const uint8_t* const (&rows)[kTurns]) {
-    constexpr int kBoxColumns = kIsInteger<In> ? kDepthBytes : kDepth<In>;  // integers: bytes
+                       const uint8_t* const (&rows)[kTurns],
+                       const uint8_t* const (&exponents)[kOwn]) {
     const int thread = static_cast<int>(threadIdx.x) % kProducers;
     barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
     if (thread == 0) {
-      barrier_expect(ring.full + ring.stage, kGroups<kRows> * kPartBytes);
+      barrier_expect(ring.full + ring.stage, kTileParts<kRows, In> * kPartBytes);
 #pragma unroll
-      for (int g = 0; g < kGroups<kRows>; ++g)
-        copy_box(ring.weight(ring.stage) + g * kPartBytes, weights, box * kBoxColumns,
-                 t.expert * p.n + (t.tile * kGroups<kRows> + g) * kPart, ring.full + ring.stage);
+      for (int g = 0; g < kTileParts<kRows, In>; ++g)
+        copy_part(p, weights, t, t.tile * kTileParts<kRows, In> + g, box,
+                  ring.weight(ring.stage) + g * kPartBytes);
     }
+    if constexpr (kIsMxfp4<In>) copy_exponents(exponents, box);
     const int piece = thread % kRowPieces;
     const uint32_t to = shared_address(ring.x(ring.stage));
 #pragma unroll
@@ -243,9 +337,12 @@ struct Gather {
 };
 
 template <int kRows, class In>
+using WorkOf = Work<kRows, kThreads<kRows, In>>;
+
+template <int kRows, class In, bool kGated>
 __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<kRows, In>& ring,
-                        const Work<kRows>& work) {
-  using Rows = Gather<kRows, In>;
+                        const WorkOf<kRows, In>& work) {
+  using Rows = Gather<kRows, In, kGated>;
   Rows gather = {ring, ring};
   work.for_each(p, [&](const Tile& t) {
     if (t.expert == p.picks.num_experts) return;
@@ -258,92 +355,199 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<
                                       piece % p.picks.picked * p.x_piece
                                 : nullptr;
     }
-    for (int box = 0; box < p.boxes_k; ++box) gather.fill(p, weights, t, box, rows);
+    const uint8_t* exponents[Rows::kOwnExponents > 0 ? Rows::kOwnExponents : 1] = {};
+    if constexpr (kIsMxfp4<In>)
+#pragma unroll
+      for (int i = 0; i < Rows::kOwnExponents; ++i) exponents[i] = gather.exponents(p, t, i);
+    for (int box = 0; box < p.boxes_k; ++box) gather.fill(p, weights, t, box, rows, exponents);
   });
   wait_for_copies<0>();
   while (gather.pending > 0) gather.say_arrived();
 }
 
-template <int kRows, class In, class Out>
-__device__ void store_tile(const Params& p, const int32_t* pieces, const Tile& t, int group,
+// A thread's output of a part of a tile: its first of two, or the only one of gated units.
+template <int kRows, class In, bool kGated>
+__device__ int own_output(const Tile& t, int part) {
+  const int first = (t.tile * kTileParts<kRows, In> + part) * kOutputs<kGated>;
+  const int in_part = part_output(0);
+  return first + (kGated ? in_part / 16 * 8 + in_part % 8 : in_part);
+}
+
+// Transposes a matrix of 8 x 8 bf16 numbers, a row in four lanes.
+__device__ uint32_t transposed(uint32_t pair) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+// Stores 8 outputs from `n` on of rows 8 i .. 8 i + 7; `pair`: two rows of this lane's output.
+template <int kRows>
+__device__ void store_pairs(const Params& p, const RowTable<kRows>& rows, int num_rows, int i,
+                            int n, int width, uint32_t pair) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, row = 8 * i + lane / 4;
+  const int own = n + lane % 4 * 2;
+  const uint32_t two = transposed(pair);  // two outputs of a row
+  if (row >= num_rows || own >= width) return;
+  auto* const out = static_cast<uint16_t*>(p.out) + rows.out[row] + own;
+  if (p.stores_pairs) {
+    *reinterpret_cast<uint32_t*>(out) = two;
+  } else {
+    out[0] = static_cast<uint16_t>(two);
+    if (own + 1 < width) out[1] = static_cast<uint16_t>(two >> 16);
+  }
+}
+
+template <int kRows, class In, class Out, bool kGated>
+__device__ void store_tile(const Params& p, const RowTable<kRows>& rows, const Tile& t, int n,
                            const float (&sums)[kRows / 2]) {
   const bool zero = t.expert == p.picks.num_experts;
-  const int n = (t.tile * kGroups<kRows> + group) * kPart + part_output(0);
+  const int width = kGated ? p.n / 2 : p.n, next = kGated ? width : 8;  // rows of the weight
+  const int first = n - static_cast<int>(threadIdx.x) % kWarp / 4;      // output of lane 0
   float bias[2] = {}, scale[2] = {1, 1};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if (zero || n + 8 * r >= p.n) continue;
-    const int64_t output = int64_t{t.expert} * p.n + n + 8 * r;
-    if (p.bias) bias[r] = load(p.bias + output);
-    if (kIsF8<In>) scale[r] = p.scales[output];
+    if (zero || n + (kGated ? 0 : 8 * r) >= width) continue;
+    const int64_t row = int64_t{t.expert} * p.n + n + r * next;
+    if (p.bias) bias[r] = load(p.bias + row);
+    if (kIsF8<In>) scale[r] = p.scales[row];
   }
+  const auto act = [&](float gate) { return activate(p.activation, gate); };
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i)
+  for (int i = 0; i < kRows / 8; ++i) {
+    if (8 * i >= t.rows) break;
+    float y[2][2];  // by output and row
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const int row = x_row(i, c);
-      if (row >= t.rows) continue;
-      const int piece = pieces[t.first + row], x = piece / p.picks.picked;
-      Out* const out =
-          static_cast<Out*>(p.out) + x * p.out_stride + int64_t{piece % p.picks.picked} * p.n;
-      const float x_scale = kIsF8<In> ? p.x_scales[x * p.x_scales_stride] : 1.0f;
+      const float x_scale = kIsF8<In> ? rows.scale[x_row(i, c)] : 1.0f;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float sum = sums[4 * i + 2 * r + c];
-        if (kIsF8<In>) sum *= scale[r] * x_scale;
-        if (n + 8 * r < p.n) store(out + n + 8 * r, zero ? 0.0f : sum + bias[r]);
+        y[r][c] = sums[4 * i + 2 * r + c];
+        if (kIsF8<In>) y[r][c] *= scale[r] * x_scale;
+        y[r][c] = zero ? 0.0f : y[r][c] + bias[r];
+      }
+      if (kGated) y[0][c] = zero ? 0.0f : gated_unit(act, y[0][c], y[1][c], p.limit, p.up_offset);
+    }
+#pragma unroll
+    for (int r = 0; r < (kGated ? 1 : 2); ++r) {
+      if constexpr (sizeof(Out) == 2) {
+        store_pairs(p, rows, t.rows, i, first + 8 * r, width, pack(y[r][0], y[r][1]));
+      } else {
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+          if (const int row = x_row(i, c); row < t.rows && n + 8 * r < width)
+            store(static_cast<Out*>(p.out) + rows.out[row] + n + 8 * r, y[r][c]);
       }
     }
+  }
 }
 
-template <int kRows, class In, class Out>
-__device__ void consume(const Params& p, Ring<kRows, In> ring, const Work<kRows>& work) {
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+template <int kThreadCount>
+__device__ void consumers_meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreadCount) : "memory");
+}
+
+template <int kRows, class In, class Out, bool kGated>
+__device__ void consume(const Params& p, Ring<kRows, In> ring, WorkOf<kRows, In>& work) {
+  const int thread = static_cast<int>(threadIdx.x), group = thread / kGroupThreads;
+  const int width = kGated ? p.n / 2 : p.n;
+  int turn = 0;
   work.for_each(p, [&](const Tile& t) {
-    float sums[kRows / 2] = {};
-    if (t.expert < p.picks.num_experts) {
-      const int64_t first = int64_t{t.expert} * p.n;
-      add_boxes(p.integers, ring, group, first + (t.tile * kGroups<kRows> + group) * kPart,
-                first + p.n - 1, 0, p.boxes_k, sums);
+    // Read behind the barrier; the other table may still be read for the tile before.
+    RowTable<kRows>& rows = work.rows[turn ^= 1];
+    if (thread < t.rows) {
+      const int piece = work.pieces[t.first + thread], x = piece / p.picks.picked;
+      rows.out[thread] = x * p.out_stride + int64_t{piece - x * p.picks.picked} * width;
+      if (kIsF8<In>) rows.scale[thread] = p.x_scales[x * p.x_scales_stride];
     }
-    store_tile<kRows, In, Out>(p, work.pieces, t, group, sums);
+    float sums[kParts<kRows, In>][kRows / 2] = {};
+    const int n = own_output<kRows, In, kGated>(t, group * kParts<kRows, In>);
+    if (t.expert < p.picks.num_experts) {
+      const int64_t first = int64_t{t.expert} * p.n, last = first + p.n - 1;
+      const int64_t own[2] = {min(first + n, last), min(first + n + (kGated ? width : 8), last)};
+      // No wider products than the tile has rows.
+      const auto add = [&](auto n) {
+        add_boxes<decltype(n)::value>(p.integers, ring, group, own, 0, p.boxes_k, sums);
+      };
+      using All = std::integral_constant<int, kRows>;
+      if constexpr (kRows <= 16) {
+        add(All{});
+      } else if constexpr (kIsMxfp4<In> && kRows == 64) {
+        if (t.rows <= 32)
+          add(std::integral_constant<int, 32>{});
+        else if (t.rows <= 48)
+          add(std::integral_constant<int, 48>{});
+        else
+          add(All{});
+      } else {
+        if (t.rows <= kRows / 2)
+          add(std::integral_constant<int, kRows / 2>{});
+        else
+          add(All{});
+      }
+    }
+    consumers_meet<kConsumers<kRows, In>>();
+#pragma unroll
+    for (int part = 0; part < kParts<kRows, In>; ++part)
+      store_tile<kRows, In, Out, kGated>(p, rows, t, n + part * kOutputs<kGated>, sums[part]);
   });
 }
 
 #endif  // NEREID_HOPPER
 
-template <int kRows, class In, class Out>
-__global__ void __launch_bounds__(kThreads<kRows>)
+template <int kRows, class In, class Out, bool kGated>
+__global__ void __launch_bounds__(kThreads<kRows, In>)
     product_kernel(const __grid_constant__ CUtensorMap weights, Params p) {
 #if defined(NEREID_HOPPER)
   extern __shared__ __align__(1024) uint8_t boxes[];
   __shared__ uint64_t full[kStages<kRows, In>], empty[kStages<kRows, In>];
-  __shared__ Work<kRows> work;
+  __shared__ WorkOf<kRows, In> work;
   const Ring<kRows, In> ring = {boxes, full, empty};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages<kRows, In>; ++i) {
       barrier_init(full + i, 1 + kProducers / kWarp);
-      barrier_init(empty + i, kGroups<kRows> * kGroupThreads / kWarp);
+      barrier_init(empty + i, kConsumers<kRows, In> / kWarp);
     }
     barriers_are_ready();
   }
   wait_for_previous();
   let_next_begin();
   work.list(p);
-  if (threadIdx.x < kGroups<kRows> * kGroupThreads)
-    consume<kRows, In, Out>(p, ring, work);
+  if (threadIdx.x < kConsumers<kRows, In>)
+    consume<kRows, In, Out, kGated>(p, ring, work);
   else
-    produce<kRows, In>(p, &weights, ring, work);
+    produce<kRows, In, kGated>(p, &weights, ring, work);
 #endif
 }
 
-template <int kRows, class In, class Out>
+// Boxes of an expert's weight: 64 rows, or eight of gates and eight of ups in turn.
+template <class In, bool kGated>
+cudaError_t describe_weights(const WeightView& w, CUtensorMap& map) {
+  if constexpr (kIsMxfp4<In>) {
+    const auto lines = static_cast<cuuint64_t>(w.experts * num_fragment_blocks(w.n, w.k) * kPart);
+    if (!kGated)
+      return describe_rows(false, w.data, static_cast<int64_t>(lines), kDepthBytes, kDepthBytes,
+                           kPart, map);
+    // Ups are behind the gates' blocks.
+    const auto half = static_cast<cuuint64_t>(num_fragment_blocks(w.n / 2, w.k) * kPart);
+    return describe<4>(
+        CU_TENSOR_MAP_DATA_TYPE_UINT8, w.data, {kDepthBytes, 8, 2, (lines - half) / 8},
+        {kDepthBytes, half * kDepthBytes, 8 * kDepthBytes}, {kDepthBytes, 8, 2, kPart / 16}, map);
+  }
+  const int64_t row_bytes = w.k * kBits<In> / 8, rows = w.experts * w.n;
+  if (!kGated)
+    return describe_rows(kBits<In> == 16, w.data, rows, row_bytes, row_bytes, kPart, map);
+  constexpr int kBytes = kBits<In> == 16 ? 2 : 1;
+  const auto bytes = static_cast<cuuint64_t>(row_bytes), half = static_cast<cuuint64_t>(w.n / 2);
+  return describe<4>(kBytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                     w.data, {bytes / kBytes, 8, 2, (static_cast<cuuint64_t>(rows) - half) / 8},
+                     {bytes, half * bytes, 8 * bytes}, {kDepthBytes / kBytes, 8, 2, kPart / 16},
+                     map);
+}
+
+template <int kRows, class In, class Out, bool kGated>
 cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t stream) {
   CUtensorMap weights;
-  const int64_t row_bytes = a.weight.k * kBits<In> / 8;
-  if (const cudaError_t error =
-          describe_rows(kBits<In> == 16, a.weight.data, a.weight.experts * a.weight.n, row_bytes,
-                        row_bytes, kPart, weights);
+  if (const cudaError_t error = describe_weights<In, kGated>(a.weight, weights);
       error != cudaSuccess)
     return error;
   const auto picked = static_cast<int>(a.experts.cols);
@@ -363,46 +567,64 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
     p.x_stride = a.x.cols * kXSize;
     p.integers = box_integers(a.weight);
   }
+  if constexpr (kIsMxfp4<In>) p.integers = box_exponents(a.weight);
   p.out = a.out.data, p.out_stride = a.out.stride;
   p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
   p.scales = a.weight.scales;
   p.x_scales = static_cast<const float*>(a.scales.data), p.x_scales_stride = a.scales.stride;
   auto* const lists = static_cast<int32_t*>(scratch.workspace);
-  p.lists = {lists, lists + kLines + 1, lists + 2 * kLines + 2};
+  int32_t* const counts = lists + 2 * kLines + 2;
+  p.lists = {lists, lists + kLines + 1, counts, counts + kMostListBlocks * kLines};
   p.n = static_cast<int>(a.weight.n), p.k = static_cast<int>(a.weight.k);
   p.boxes_k = (p.k + kDepth<In> - 1) / kDepth<In>;
-  constexpr int kTile = kGroups<kRows> * kPart;
-  p.tiles = (p.n + kTile - 1) / kTile;
+  constexpr int kTile = kTileParts<kRows, In> * kOutputs<kGated>;
+  p.tiles = ((kGated ? p.n / 2 : p.n) + kTile - 1) / kTile;
+  p.activation = a.activation, p.limit = a.limit, p.up_offset = a.up_offset;
 
   p.picks = {static_cast<const int32_t*>(a.experts.data), a.experts.stride,
              static_cast<int>(a.weight.experts), picked, static_cast<int>(a.out.rows) * picked};
-  p.lists_pieces = p.picks.num_pieces <= kThreads<kRows>;
-  if (!p.lists_pieces)
-    if (const cudaError_t error = launch_overlapped(list_kernel, a.out.rows, 1, kListThreads, 0,
+  p.stores_pairs = p.n % 4 == 0 && a.out.stride % 2 == 0 &&
+                   reinterpret_cast<uintptr_t>(a.out.data) % sizeof(uint32_t) == 0;
+  p.lists_pieces = p.picks.num_pieces <= kThreads<kRows, In>;
+  if (!p.lists_pieces) {
+    const int blocks = std::clamp(p.picks.num_pieces / kPiecesPerListBlock, 1, kMostListBlocks);
+    const auto grid = static_cast<unsigned>(blocks);
+    if (blocks > 1)
+      if (const cudaError_t error = launch_overlapped(count_kernel, a.out.rows, grid, kListThreads,
+                                                      0, stream, p.picks, p.lists);
+          error != cudaSuccess)
+        return error;
+    if (const cudaError_t error = launch_overlapped(list_kernel, a.out.rows, grid, kListThreads, 0,
                                                     stream, p.picks, kRows, p.lists);
         error != cudaSuccess)
       return error;
+  }
   constexpr int kBytes = kStages<kRows, In> * kStageBytes<kRows, In>;
-  return launch_overlapped(product_kernel<kRows, In, Out>, a.out.rows,
-                           static_cast<unsigned>(scratch.num_units), kThreads<kRows>, kBytes,
+  return launch_overlapped(product_kernel<kRows, In, Out, kGated>, a.out.rows,
+                           static_cast<unsigned>(scratch.num_units), kThreads<kRows, In>, kBytes,
                            stream, weights, p);
 }
 
 // `rows`: expected pieces per expert.
-template <class In, class Out>
+template <class In, class Out, bool kGated>
 cudaError_t enqueue_rows(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                          cudaStream_t stream) {
-  if (rows <= 12) return enqueue<16, In, Out>(a, scratch, stream);
-  if constexpr (!kIsInteger<In>)
-    if (rows > 80) return enqueue<128, In, Out>(a, scratch, stream);
-  return enqueue<64, In, Out>(a, scratch, stream);
+  // Experts with more rows than the form has read their weights again.
+  if (rows <= (kIsMxfp4<In> ? 4 : 12)) return enqueue<16, In, Out, kGated>(a, scratch, stream);
+  if constexpr (kIsMxfp4<In>)
+    if (rows <= 28) return enqueue<32, In, Out, kGated>(a, scratch, stream);
+  if constexpr (!kIsUnpacked<In>)
+    if (rows > 80) return enqueue<128, In, Out, kGated>(a, scratch, stream);
+  return enqueue<64, In, Out, kGated>(a, scratch, stream);
 }
 
 template <class In>
 cudaError_t enqueue_out(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                         cudaStream_t stream) {
-  if (a.out.dtype == DType::kBF16) return enqueue_rows<In, __nv_bfloat16>(a, rows, scratch, stream);
-  return enqueue_rows<In, float>(a, rows, scratch, stream);
+  if (a.gated) return enqueue_rows<In, __nv_bfloat16, true>(a, rows, scratch, stream);
+  if (a.out.dtype == DType::kBF16)
+    return enqueue_rows<In, __nv_bfloat16, false>(a, rows, scratch, stream);
+  return enqueue_rows<In, float, false>(a, rows, scratch, stream);
 }
 
 // x with permuted columns must fit into Scratch::unpacked.
@@ -429,6 +651,8 @@ cudaError_t enqueue_integers(const ExpertLinear& a, int64_t rows, const Scratch&
 
 cudaError_t enqueue_in(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                        cudaStream_t stream) {
+  if (a.weight.format.scheme == Scheme::kFloat4)
+    return enqueue_out<Mxfp4>(a, rows, scratch, stream);
   if (a.weight.format.scheme == Scheme::kInteger) return enqueue_integers(a, rows, scratch, stream);
   if (a.x.dtype == DType::kF8E4M3) return enqueue_out<__nv_fp8_e4m3>(a, rows, scratch, stream);
   return enqueue_out<__nv_bfloat16>(a, rows, scratch, stream);
@@ -463,6 +687,12 @@ cudaError_t launch_invariant_experts(const ExpertLinear& a, const Scratch& scrat
 
 bool can_be_hopper_experts(const ExpertLinear& a) {
   const int64_t k = a.weight.k;
+  const bool one_x = a.x.cols == k;
+  if (a.gated && (a.weight.n % 16 != 0 || !one_x)) return false;
+  // Gates are whole blocks.
+  if (a.weight.format.scheme == Scheme::kFloat4)
+    return (!a.gated || a.weight.n % (2 * kFragmentRows) == 0) &&
+           a.weight.layout == WeightLayout::kFragments && a.x.dtype == DType::kBF16;
   if (a.weight.format.ordered || a.weight.layout != WeightLayout::kRowMajor) return false;
   if (a.x.dtype == DType::kF8E4M3) return k % 16 == 0;
   return a.weight.format.is_float() ? k % 8 == 0 : fits_boxes(a.weight.format, k);

@@ -47,8 +47,8 @@ inline __device__ RowSums sum_warps(const RowSums* partial, unsigned warps) {
 
 // kept = (kept + add) * weight; kept + add goes to `total`, its squares are added up. kIsF8: amax
 // is found before the row's common factor is known.
-template <bool kIsF8>
-inline __device__ void add_residual(Vector<4>& kept, const Pairs<4>& add, const Pairs<4>& weight,
+template <bool kIsF8, class Add>
+inline __device__ void add_residual(Vector<4>& kept, const Add& add, const Pairs<4>& weight,
                                     float weight_offset, float* total, float& squares,
                                     float& largest) {
 #pragma unroll
@@ -63,11 +63,12 @@ inline __device__ void add_residual(Vector<4>& kept, const Pairs<4>& add, const 
 }
 
 // Writes the row; for_each(f) calls f(i, column) for each vector kept[i] of this thread.
-// Out = uint8_t: f8e4m3, and its scale to `row_scale` if not null.
+// Out = uint8_t: f8e4m3, and its scale to `row_scale` if not null; also as bf16 to `whole` if not
+// null.
 template <class Out, int kKept, class ForEach>
 inline __device__ void write_normed(Vector<4> (&kept)[kKept], const RowSums& sums, float per_width,
-                                    float eps, Out* out, float* row_scale,
-                                    const ForEach& for_each) {
+                                    float eps, Out* out, float* row_scale, const ForEach& for_each,
+                                    __nv_bfloat16* whole = nullptr) {
   const float scale = rsqrtf(__fmaf_rn(sums.squares, per_width, eps));
   const auto result = [&](int i) {
 #pragma unroll
@@ -78,7 +79,11 @@ inline __device__ void write_normed(Vector<4> (&kept)[kKept], const RowSums& sum
     // Rounding is monotonic, so this is the amax of the results.
     const float most = __fmul_rn(__uint_as_float(sums.largest), scale);
     const F8Row f8(magnitude(__bfloat162float(__float2bfloat16_rn(most))), kSmallestScaled);
-    for_each([&](int i, int c) { store_f8(out + c, result(i), f8); });
+    for_each([&](int i, int c) {
+      const Pairs<4> numbers = result(i);
+      store_f8(out + c, numbers, f8);
+      if (whole) numbers.store(whole + c);
+    });
     if (row_scale) *row_scale = f8.scale;
   } else {
     for_each([&](int i, int c) { result(i).store(out + c); });

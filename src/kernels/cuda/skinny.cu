@@ -17,8 +17,8 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-template <int kRows>
-constexpr int kThreads = kGroups<kRows>* kGroupThreads + kWarp;
+template <int kRows, class In>
+constexpr int kThreads = kGroups<kRows, In>* kGroupThreads + kWarp;
 
 struct Params {
   void* out;
@@ -89,7 +89,7 @@ __device__ void group_meets(int group) {
 }
 
 // If this block is the last of the part: adds the other blocks' sums. Else false.
-template <int kRows>
+template <int kRows, class In>
 __device__ bool add_partials(const Params& p, int64_t tile, int group, float (&sums)[kRows / 2],
                              int* shared) {
   const int64_t first_box = tile * p.boxes_k;
@@ -98,7 +98,7 @@ __device__ bool add_partials(const Params& p, int64_t tile, int group, float (&s
   const auto partial_of = [&](int64_t block) {
     const int64_t slot = share_begin(p, block) / p.boxes_k == tile ? 0 : 1;
     return p.partials +
-           ((2 * block + slot) * kGroups<kRows> + group) * (kRows / 2) * kGroupThreads +
+           ((2 * block + slot) * kGroups<kRows, In> + group) * (kRows / 2) * kGroupThreads +
            threadIdx.x % kGroupThreads;
   };
   float* const mine = partial_of(blockIdx.x);
@@ -106,7 +106,7 @@ __device__ bool add_partials(const Params& p, int64_t tile, int group, float (&s
   for (int i = 0; i < kRows / 2; ++i) mine[i * kGroupThreads] = sums[i];
   __threadfence();
   group_meets(group);
-  int32_t* const counter = p.counters + tile * kGroups<kRows> + group;
+  int32_t* const counter = p.counters + tile * kGroups<kRows, In> + group;
   if (threadIdx.x % kGroupThreads == 0) *shared = atomicAdd(counter, 1);
   group_meets(group);
   if (*shared != last - first) return false;
@@ -128,9 +128,9 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const CUten
   const auto copy_weight = [&](int tile, int box) {
     barrier_expect(ring.full + ring.stage, kStageBytes<kRows, In>);
 #pragma unroll
-    for (int g = 0; g < kGroups<kRows>; ++g)
+    for (int g = 0; g < kGroups<kRows, In>; ++g)
       copy_box(ring.weight(ring.stage) + g * kPartBytes, weights, box * kDepthBytes,
-               (tile * kGroups<kRows> + g) * kPart, ring.full + ring.stage);
+               (tile * kGroups<kRows, In> + g) * kPart, ring.full + ring.stage);
   };
   const auto copy_x = [&](int box) {
 #pragma unroll
@@ -166,11 +166,14 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, const Share& shar
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   wait_for_previous();
   share.for_each([&](int tile, int begin, int end) {
-    float sums[kRows / 2] = {};
-    const int64_t part = int64_t{tile} * kGroups<kRows> + group;
-    add_boxes(p.integers, ring, group, part * kPart, int64_t{p.n} - 1, begin, end, sums);
-    if (end - begin == p.boxes_k || add_partials<kRows>(p, tile, group, sums, shared + group))
-      store_part<kRows, Out>(p, part, sums);
+    float sums[1][kRows / 2] = {};
+    const int64_t part = int64_t{tile} * kGroups<kRows, In> + group;
+    int64_t rows[2];
+    part_rows(part * kPart, int64_t{p.n} - 1, rows);
+    add_boxes<kRows>(p.integers, ring, group, rows, begin, end, sums);
+    if (end - begin == p.boxes_k ||
+        add_partials<kRows, In>(p, tile, group, sums[0], shared + group))
+      store_part<kRows, Out>(p, part, sums[0]);
   });
 }
 
@@ -178,27 +181,27 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, const Share& shar
 
 // In: Integers.
 template <int kRows, class In, class Out>
-__global__ void __launch_bounds__(kThreads<kRows>)
+__global__ void __launch_bounds__(kThreads<kRows, In>)
     skinny_kernel(const __grid_constant__ CUtensorMap weights,
                   const __grid_constant__ CUtensorMap x, Params p) {
 #if defined(NEREID_HOPPER)
   extern __shared__ __align__(1024) uint8_t boxes[];
   __shared__ uint64_t full[kStages<kRows, In>], empty[kStages<kRows, In>];
-  __shared__ int arrived[kGroups<kRows>];
+  __shared__ int arrived[kGroups<kRows, In>];
   const Ring<kRows, In> ring = {boxes, full, empty};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages<kRows, In>; ++i) {
       barrier_init(full + i, 1);
-      barrier_init(empty + i, kGroups<kRows> * kGroupThreads / kWarp);
+      barrier_init(empty + i, kGroups<kRows, In> * kGroupThreads / kWarp);
     }
     barriers_are_ready();
   }
   __syncthreads();
   let_next_begin();
   const Share share(p);
-  if (threadIdx.x < kGroups<kRows> * kGroupThreads)
+  if (threadIdx.x < kGroups<kRows, In> * kGroupThreads)
     consume<kRows, In, Out>(p, ring, share, arrived);
-  else if (threadIdx.x == kGroups<kRows> * kGroupThreads)
+  else if (threadIdx.x == kGroups<kRows, In> * kGroupThreads)
     produce<kRows, In>(p, &weights, &x, ring, share);
 #endif
 }
@@ -227,13 +230,13 @@ cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream
   if (const cudaError_t error = launch_order(a, scratch.unpacked, stream); error != cudaSuccess)
     return error;
   p.boxes_k = static_cast<int>((a.weight.k + kDepth<In> - 1) / kDepth<In>);
-  constexpr int kTile = kGroups<kRows> * kPart;
+  constexpr int kTile = kGroups<kRows, In> * kPart;
   p.boxes = (a.weight.n + kTile - 1) / kTile * p.boxes_k;
   constexpr int kBytes = kStages<kRows, In> * kStageBytes<kRows, In>;
   const auto kernel = skinny_kernel<kRows, In, Out>;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(scratch.num_units, p.boxes));
-  return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows>, kBytes, stream, weights, x,
-                           p);
+  return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows, In>, kBytes, stream, weights,
+                           x, p);
 }
 
 // `rows`: capacity of the form.

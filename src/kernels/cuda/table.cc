@@ -176,12 +176,13 @@ template <class Op>
 bool reads(const Op& a) {
   const bool takes_x =
       a.x.dtype == DType::kBF16 || (a.x.dtype == DType::kF8E4M3 && !has_f8_groups(a.weight.format));
-  return takes_x && a.out.rows <= kMaxRows && a.weight.layout == WeightLayout::kRowMajor &&
-         !a.weight.format.ordered;
+  const bool mxfp4 = a.weight.format.scheme == Scheme::kFloat4;
+  return takes_x && a.out.rows <= kMaxRows && !a.weight.format.ordered &&
+         a.weight.layout == (mxfp4 ? WeightLayout::kFragments : WeightLayout::kRowMajor);
 }
 
 bool can_product(const Linear& a, const DeviceInfo&) {
-  return reads(a) && a.weight.n <= kMaxLinearOutputs;
+  return reads(a) && a.weight.n <= kMaxLinearOutputs && a.weight.format.scheme != Scheme::kFloat4;
 }
 bool can_library_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.is_float();
@@ -242,6 +243,9 @@ Status run_plain_experts(const ExpertLinear& args, Stream& stream) {
 Status run_hopper_experts(const ExpertLinear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const bool takes = takes_hopper_experts(args, scratch_of(static_cast<CudaStream&>(stream)));
+  if (!takes && args.gated)
+    return unsupported("expert_linear: {} rows of {} experts for gated units", args.out.rows,
+                       args.experts.cols);
   return enqueue(args, stream, takes ? launch_hopper_experts : launch_plain_experts);
 }
 Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
@@ -252,11 +256,12 @@ Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
   return enqueue(args, stream, takes ? launch_invariant_experts : launch_plain_experts);
 }
 // Experts' group-scaled f8e4m3 is converted to bf16 when the engine is built, for the fast kernel.
+bool reads_experts(const ExpertLinear& a) { return reads(a) && !has_f8_groups(a.weight.format); }
 bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
-  return reads(a) && !has_f8_groups(a.weight.format);
+  return reads_experts(a) && !a.gated;
 }
 bool can_hopper_experts(const ExpertLinear& a, const DeviceInfo& d) {
-  return can_plain_experts(a, d) && d.sm == 90 && can_be_hopper_experts(a);
+  return reads_experts(a) && d.sm == 90 && can_be_hopper_experts(a);
 }
 
 template <>

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/f8_weights.h"
+#include "kernels/cuda/launch.h"
 
 namespace nereid::kernels::cuda {
 
@@ -90,6 +91,36 @@ inline IntegerWeight<kBits> integers_of(const WeightView& w) {
           w.format.num_groups(w.k)};
 }
 
+// MXFP4, layout kFragments: see integer_place() in kernels/api/pack.h.
+struct Mxfp4Weight {
+  static constexpr int kPieceBytes = 0;
+  const uint8_t* data;
+  const uint8_t* exponents;
+  int64_t n, blocks, blocks_k;  // rows of an expert; its blocks, and of a row of them
+
+  __device__ float at(int64_t row, int64_t col) const {
+    const int64_t own = row % n;
+    const int64_t block =
+        row / n * blocks + own / kFragmentRows * blocks_k + col / kFragmentColumns;
+    const int64_t line = block * kFragmentRows + own % kFragmentRows;
+    const auto in_block = static_cast<int>(col % kFragmentColumns);
+    const int piece = in_block / kFragmentPiece;
+    const int nibble = in_block % kFragmentPiece / 8 + in_block % 2 * 4;
+    const uint8_t byte = data[line * (kFragmentColumns / 2) + piece * (kFragmentPiece / 2) +
+                              in_block % 8 / 2 * 4 + nibble / 2];
+    const int bits = byte >> nibble % 2 * 4 & 15, power = bits >> 1 & 3;
+    // Twice the number: subnormal or (2 + mantissa) * 2^(power - 1).
+    const int twice = power == 0 ? bits & 1 : (2 | (bits & 1)) << (power - 1);
+    const int exponent = exponents[line * (kFragmentColumns / kFragmentPiece) + piece];
+    return ldexpf(static_cast<float>(bits & 8 ? -twice : twice), exponent - 128);
+  }
+};
+
+inline Mxfp4Weight mxfp4_of(const WeightView& w) {
+  return {w.as_bytes(), w.exponents, w.n, num_fragment_blocks(w.n, w.k),
+          (w.k + kFragmentColumns - 1) / kFragmentColumns};
+}
+
 // Calls f with the weight's struct.
 template <class F>
 void with_weight(const WeightView& w, F f) {
@@ -99,6 +130,8 @@ void with_weight(const WeightView& w, F f) {
     f(f8_groups_of(w));
   else if (has_f8_rows(w.format))
     f(F8Weight{static_cast<const __nv_fp8_e4m3*>(w.data), w.k});
+  else if (w.format.scheme == Scheme::kFloat4)
+    f(mxfp4_of(w));
   else if (w.format.bits == 8)
     f(integers_of<8>(w));
   else

@@ -92,7 +92,12 @@ void reference(const Norm& a) {
       double mean = 0, squares = 0;
       for (int64_t c = 0; c < width; ++c) {
         y[c] = load(a.x, i, begin + c);
-        if (is_given(a.add)) y[c] += load(a.add, i, begin + c);
+        const int64_t added = is_given(a.factors) ? a.factors.cols : is_given(a.add) ? 1 : 0;
+        double more = 0;
+        for (int64_t j = 0; j < added; ++j)
+          more += (is_given(a.factors) ? double{a.factors.row<float>(i)[j]} : 1.0) *
+                  load(a.add, i, j * a.x.cols + begin + c);
+        if (added > 0) y[c] += static_cast<float>(more);
         if (is_given(a.sum)) a.sum.row<float>(i)[begin + c] = y[c];
         if (a.centered) mean += y[c];
       }
@@ -107,7 +112,12 @@ void reference(const Norm& a) {
             static_cast<float>((y[c] - mean) * scale * weight + bias);
       }
     }
-    store_row(a.out, a.scales, i, results);
+    if (is_given(a.rounded)) {
+      store_row(a.out, {}, i, results);
+      store_row(a.rounded, a.scales, i, results);
+    } else {
+      store_row(a.out, a.scales, i, results);
+    }
   }
 }
 
@@ -302,14 +312,21 @@ void multiply_expert(const ExpertLinear& a, int64_t expert, std::span<const Piec
   InputRows x(pieces.size(), static_cast<size_t>(matrix.k));
   for (size_t p = 0; p < pieces.size(); ++p)
     x.set_row(p, a.x, pieces[p].row, a.x.cols == matrix.k ? 0 : pieces[p].piece * matrix.k);
-  for (int64_t n = 0; n < matrix.n; ++n)
-    x.multiply(matrix, n, [&](size_t p, double sum) {
-      const auto [row, piece] = pieces[p];
-      sum *= row_scale(matrix, n);
-      if (is_given(a.scales)) sum *= *a.scales.row<float>(row);
-      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[expert * matrix.n + n]);
-      store(a.out, row, piece * matrix.n + n, static_cast<float>(sum));
-    });
+  const int64_t width = a.gated ? matrix.n / 2 : matrix.n;
+  std::vector<double> gates(pieces.size());
+  for (int64_t n = 0; n < width; ++n)
+    for (const int64_t from : {n, n + width}) {
+      if (from == n + width && !a.gated) continue;
+      x.multiply(matrix, from, [&](size_t p, double sum) {
+        const auto [row, piece] = pieces[p];
+        sum *= row_scale(matrix, from);
+        if (is_given(a.scales)) sum *= *a.scales.row<float>(row);
+        if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[expert * matrix.n + from]);
+        const double result = from == n ? sum : gated_unit(a, gates[p], sum);
+        gates[p] = sum;
+        store(a.out, row, piece * width + n, static_cast<float>(result));
+      });
+    }
 }
 
 }  // namespace
@@ -319,8 +336,9 @@ void reference(const ExpertLinear& a) {
   for (int64_t expert = 0; expert < a.weight.experts; ++expert)
     if (!pieces[static_cast<size_t>(expert)].empty())
       multiply_expert(a, expert, pieces[static_cast<size_t>(expert)]);
+  const int64_t width = a.out.cols / a.experts.cols;
   for (const auto& [row, piece] : pieces.back())
-    for (int64_t n = 0; n < a.weight.n; ++n) store(a.out, row, piece * a.weight.n + n, 0);
+    for (int64_t n = 0; n < width; ++n) store(a.out, row, piece * width + n, 0);
 }
 
 void reference(const HeadLinear& a) {

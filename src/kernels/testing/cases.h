@@ -106,12 +106,15 @@ const std::vector<Case<Sample>>& cases<Sample>();
 // The planes of a weight in an image.
 struct StoredWeight {
   WeightView shape;  // without addresses
-  Offset data = 0, scales = 0, zeros = 0, minima = 0;
+  Offset data = 0, scales = 0, exponents = 0, zeros = 0, minima = 0;
 
   WeightView at(std::byte* base) const {
     WeightView w = shape;
     w.data = base + data;
-    if (!w.format.is_float()) w.scales = reinterpret_cast<const float*>(base + scales);
+    if (w.format.scheme == Scheme::kFloat4)
+      w.exponents = reinterpret_cast<const uint8_t*>(base + exponents);
+    else if (!w.format.is_float())
+      w.scales = reinterpret_cast<const float*>(base + scales);
     if (w.format.zeros) w.zeros = reinterpret_cast<const uint8_t*>(base + zeros);
     if (w.format.minima) w.minima = reinterpret_cast<const float*>(base + minima);
     return w;

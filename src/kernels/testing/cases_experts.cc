@@ -86,9 +86,57 @@ struct ExpertShape {
   bool one_x = true;  // else one piece of x per selected expert
 };
 
+// A product of one expert and one piece of x: its value, and the sum of magnitudes.
+struct Dot {
+  double value = 0, norm = 0.01;
+};
+
+// Gated units: |d act(g) * (u + b)| <= 1.2 |dg| |u + b| + |act(g)| |du| + 1.2 |dg du|, since no
+// activation is steeper than 1.2; x_scale and scales are in the dequantised numbers.
+double gated_error(const ExpertLinear& a, const Dot& gate, const Dot& up, double factor) {
+  const double dg = factor * gate.norm, du = factor * up.norm;
+  const double most = std::fabs(gate.value) + dg;  // of |act(g)|
+  return 1.2 * dg * (std::fabs(up.value) + std::fabs(a.up_offset)) + most * du + 1.2 * dg * du;
+}
+
+void set_gated_tolerance(const ExpertLinear& a, const ExpertShape& s,
+                         const std::vector<BF16>& x_values, const std::vector<BF16>& weights,
+                         const Image& after, Region& out) {
+  const double factor = sum_error(s.k, a.x.dtype == DType::kF8E4M3);
+  const int64_t width = s.n / 2;
+  for (int64_t i = 0; i < s.tokens; ++i)
+    for (int64_t c = 0; c < s.picked * width; ++c) {
+      const int32_t expert = a.experts.row<int32_t>(i)[c / width];
+      const bool is_expert = expert >= 0 && expert < s.experts;
+      const BF16* const x = x_values.data() + i * a.x.cols + (s.one_x ? 0 : c / width * s.k);
+      const auto dot = [&](int64_t row) {
+        Dot out;
+        if (!is_expert) return out;
+        const int64_t at = expert * s.n + row;
+        for (int64_t k = 0; k < s.k; ++k) {
+          const double product =
+              double{to_float(x[k])} * to_float(weights[static_cast<size_t>(at * s.k + k)]);
+          out.value += product, out.norm += std::fabs(product);
+        }
+        if (is_given(a.bias)) out.value += to_float(a.bias.as_bf16()[at]);
+        return out;
+      };
+      const Dot gate = dot(c % width), up = dot(c % width + width);
+      const double step = kStepBF16 * std::fabs(cell_value(after, out, i, c));
+      out.tolerance.push_back(
+          is_expert ? static_cast<float>(gated_error(a, gate, up, factor) + step) : 0);
+      const bool widens = !a.weight.format.is_float() && a.x.dtype == DType::kBF16;
+      const double most = std::min(1.0, 8 / std::sqrt(static_cast<double>(s.k)));
+      if (widens)
+        out.operand_tolerance.push_back(
+            is_expert ? static_cast<float>(gated_error(a, gate, up, most)) : 0);
+    }
+}
+
 // As for linear. `x_values`: dequantised rows of x.
 void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& x_values,
                    const std::vector<BF16>& weights, const Image& after, Region& out) {
+  if (a.gated) return set_gated_tolerance(a, s, x_values, weights, after, out);
   const bool fp8_rows = a.x.dtype == DType::kF8E4M3;
   const double factor = sum_error(s.k, fp8_rows);
   for (int64_t i = 0; i < s.tokens; ++i)
@@ -124,18 +172,22 @@ std::vector<int32_t> picked_experts(const ExpertShape& s, int64_t stride) {
 struct ExpertTypes {
   WeightFormat format = {};
   DType x = DType::kBF16, out = DType::kF32;
-  bool has_bias = false;
+  bool has_bias = false, gated = false;
+  Activation activation = Activation::kSilu;
+  float limit = 0, up_offset = 0;
 };
 
 Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const ExpertTypes& t) {
   Case<ExpertLinear> result;
   result.name = fmt::format(
-      "tokens={} picked={} experts={} n={} k={} x={} {} weight={} layout={} bias={} out={}",
+      "tokens={} picked={} experts={} n={} k={} x={} {} weight={} layout={} bias={} out={} "
+      "gated={}",
       s.tokens, s.picked, s.experts, s.n, s.k, s.one_x ? "one" : "each", name_of(t.x),
-      text_of(t.format), static_cast<int>(layout), t.has_bias, name_of(t.out));
+      text_of(t.format), static_cast<int>(layout), t.has_bias, name_of(t.out), t.gated);
   const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   const int64_t x_cols = s.one_x ? s.k : s.picked * s.k, x_stride = x_cols + 16 - x_cols % 2;
-  const int64_t out_cols = s.picked * s.n, out_stride = out_cols + 3, id_stride = s.picked + 1;
+  const int64_t out_cols = s.picked * (t.gated ? s.n / 2 : s.n), out_stride = out_cols + 3,
+                id_stride = s.picked + 1;
   const bool scaled = t.x != DType::kBF16;
   Image& image = result.before;
   std::vector<BF16> values = noise_bf16(seed, s.tokens * x_cols);
@@ -171,6 +223,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
       a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
       a.bias.experts = s.experts;
     }
+    a.gated = t.gated, a.activation = t.activation, a.limit = t.limit, a.up_offset = t.up_offset;
     a.out = matrix_at(base, out, t.out, begin, count, out_cols, out_stride);
     return a;
   };
@@ -199,6 +252,42 @@ void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout lay
       t.has_bias = s.n % 3 != 0;
       if (s.k % 2) t.out = DType::kBF16;
       list.push_back(expert_case(s, layout, t));
+    }
+}
+
+// Both layouts; the last groups of a row and of a box, several boxes and pieces of rows.
+void add_mxfp4_experts(std::vector<Case<ExpertLinear>>& list) {
+  for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kFragments})
+    for (const ExpertShape& s :
+         {ExpertShape{1, 1, 1, 1, 32}, ExpertShape{1, 2, 4, 17, 64},
+          ExpertShape{9, 3, 5, 40, 288, false}, ExpertShape{70, 2, 4, 48, 160, false},
+          ExpertShape{18, 1, 3, 112, 512}, ExpertShape{100, 2, 6, 72, 1056, false},
+          ExpertShape{170, 2, 4, 136, 320}})
+      list.push_back(expert_case(s, layout,
+                                 {.format = kMxfp4,
+                                  .out = s.k % 64 ? DType::kBF16 : DType::kF32,
+                                  .has_bias = s.n % 3 != 0}));
+}
+
+// Gates and ups in one product: halves that are no whole tile, limits, several chunks of rows.
+void add_gated_experts(std::vector<Case<ExpertLinear>>& list) {
+  const ExpertTypes gated = {.out = DType::kBF16, .gated = true};
+  ExpertTypes fp8 = gated, int4 = gated, int8 = gated, mxfp4 = gated, plain = gated;
+  fp8.format = kFp8PerRow, fp8.x = DType::kF8E4M3;
+  int4.format = kInt4Groups, int8.format = kInt8PerRow, mxfp4.format = kMxfp4;
+  mxfp4.activation = Activation::kGeluSigmoid, mxfp4.limit = 0.5f, mxfp4.up_offset = 1;
+  for (const ExpertTypes& types : {plain, fp8, int4, int8, mxfp4})
+    for (const ExpertShape& s : {ExpertShape{1, 2, 4, 16, 32}, ExpertShape{9, 3, 5, 48, 256},
+                                 ExpertShape{41, 2, 4, 144, 96}, ExpertShape{100, 2, 6, 80, 544},
+                                 ExpertShape{300, 3, 5, 272, 288}}) {
+      ExpertTypes t = types;
+      t.has_bias = s.n % 3 != 0;
+      // Halves of MXFP4 are whole blocks of its layout.
+      ExpertShape own = s;
+      const bool fragments = t.format == kMxfp4;
+      if (fragments) own.n = (s.n + 127) / 128 * 128;
+      list.push_back(
+          expert_case(own, fragments ? WeightLayout::kFragments : WeightLayout::kRowMajor, t));
     }
 }
 
@@ -359,6 +448,8 @@ const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>() {
           expert_case({13, 2, 4, 48, 768}, layout, {.out = DType::kBF16, .has_bias = true}));
       add_rounded_experts(list, layout);
     }
+    add_mxfp4_experts(list);
+    add_gated_experts(list);
     list.push_back(expert_case({300, 2, 3, 32, 64}, WeightLayout::kPanel16, {}));
     return list;
   }();

@@ -233,10 +233,15 @@ StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightVie
     }
     all.data.insert(all.data.end(), planes.data.begin(), planes.data.end());
     all.scales.insert(all.scales.end(), planes.scales.begin(), planes.scales.end());
+    all.exponents.insert(all.exponents.end(), planes.exponents.begin(), planes.exponents.end());
     all.zeros.insert(all.zeros.end(), planes.zeros.begin(), planes.zeros.end());
     all.minima.insert(all.minima.end(), planes.minima.begin(), planes.minima.end());
   }
-  return {shape, image.add(all.data), image.add(all.scales), image.add(all.zeros),
+  return {shape,
+          image.add(all.data),
+          image.add(all.scales),
+          image.add(all.exponents),
+          image.add(all.zeros),
           image.add(all.minima)};
 }
 

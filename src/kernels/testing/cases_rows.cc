@@ -67,31 +67,58 @@ struct NormShape {
   bool in_place = false;
   DType add = DType::kF32;
   bool aligned = false;  // rows start at vector-aligned addresses
+  int64_t factors = 0;   // 0: none
+  bool rounded = false;
 };
+
+// Of x + the weighted pieces, in outputs[0].
+void set_sum_tolerance(Case<Norm>& c, int64_t factors) {
+  Region& sum = c.outputs[0];
+  const Norm a = c.args(c.before.bytes.data(), 0, c.tokens);
+  for (int64_t r = 0; r < sum.rows; ++r)
+    for (int64_t col = 0; col < sum.cols; ++col) {
+      double norm = std::fabs(a.x.row<float>(r)[col]);
+      for (int64_t j = 0; j < factors; ++j) {
+        const int64_t at = j * sum.cols + col;
+        const float number =
+            a.add.dtype == DType::kF32 ? a.add.row<float>(r)[at] : to_float(a.add.row<BF16>(r)[at]);
+        norm += std::fabs(double{a.factors.row<float>(r)[j]} * number);
+      }
+      sum.tolerance.push_back(
+          static_cast<float>(kEpsF32 * static_cast<double>(factors + 2) * norm));
+    }
+}
 
 Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   Case<Norm> c;
   c.name = fmt::format(
       "tokens={} hidden={} add={} centered={} bias={} offset={} pieces={}/{} x={} "
-      "out={} in_place={} aligned={}",
+      "out={} in_place={} aligned={} factors={} rounded={}",
       s.tokens, s.width, n.has_add ? name_of(n.add) : "none", n.centered, n.has_bias,
-      n.weight_offset, n.pieces, n.own_pieces, name_of(n.x), name_of(n.out), n.in_place, n.aligned);
+      n.weight_offset, n.pieces, n.own_pieces, name_of(n.x), name_of(n.out), n.in_place, n.aligned,
+      n.factors, n.rounded);
   const int64_t hidden = s.width * n.pieces, stride = hidden + (n.aligned ? 8 : 1);
   const Offset x = n.x == DType::kF32 ? c.before.add(noise(1, s.tokens * stride, 3))
                                       : c.before.add(noise_bf16(1, s.tokens * stride, 3));
-  const Offset add = n.add == DType::kF32 ? c.before.add(noise(2, s.tokens * stride))
-                                          : c.before.add(noise_bf16(2, s.tokens * stride));
+  const int64_t added = std::max<int64_t>(n.factors, 1) * hidden,
+                add_stride = added + stride - hidden;
+  const Offset add = n.add == DType::kF32 ? c.before.add(noise(2, s.tokens * add_stride))
+                                          : c.before.add(noise_bf16(2, s.tokens * add_stride));
+  const Offset factors = c.before.add(noise(5, s.tokens * (n.factors + 1)));
   const int64_t weights = s.width * n.own_pieces;
   const Offset weight = c.before.add(noise_bf16(3, weights));
   const Offset bias = c.before.add(noise_bf16(4, weights));
   const Offset out =
       n.in_place ? x : c.before.add(static_cast<size_t>(s.tokens * stride) * size_of(n.out));
   const Offset scales = add_scales(c.before, s.tokens);
+  const Offset rounded = c.before.add(static_cast<size_t>(s.tokens * stride));
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Norm a;
     a.x = view(base, x, n.x, begin, count, hidden, stride);
     if (n.has_add) {
-      a.add = view(base, add, n.add, begin, count, hidden, stride);
+      a.add = view(base, add, n.add, begin, count, added, add_stride);
+      if (n.factors > 0)
+        a.factors = view(base, factors, DType::kF32, begin, count, n.factors, n.factors + 1);
       a.sum = a.x;
     }
     a.weight = {base + weight, WeightLayout::kRowMajor, 1, weights};
@@ -101,12 +128,17 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
     a.weight_offset = n.weight_offset;
     a.centered = n.centered;
     a.out = view(base, out, n.out, begin, count, hidden, stride);
-    if (n.out == DType::kF8E4M3) a.scales = scales_view(base, scales, begin, count);
+    if (n.rounded) a.rounded = view(base, rounded, DType::kF8E4M3, begin, count, hidden, stride);
+    if (n.out == DType::kF8E4M3 || n.rounded) a.scales = scales_view(base, scales, begin, count);
     return a;
   };
   finish(c, s.tokens);
   Region region{"out", out, n.out, s.tokens, hidden, stride, {}, {}};
   if (!n.in_place) c.outputs = {{"x", x, n.x, s.tokens, hidden, stride, {}, {}}};
+  if (n.factors > 0) set_sum_tolerance(c, n.factors);
+  if (n.rounded)
+    add_f8_regions(c.outputs, c.after,
+                   {"rounded", rounded, DType::kF8E4M3, s.tokens, hidden, stride, {}, {}}, scales);
   if (n.out == DType::kF8E4M3) {
     add_f8_regions(c.outputs, c.after, region, scales);
     return c;
@@ -114,7 +146,7 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   // Sums of `width` terms; the last addition (mean, bias) may cancel: values <= 3.5 deviations
   // times a weight <= 4.5.
   const double relative = kEpsF32 * (std::sqrt(static_cast<double>(s.width)) + 16);
-  const double absolute = n.centered || n.has_bias ? 64 * relative : 0;
+  const double absolute = n.centered || n.has_bias || n.factors > 0 ? 64 * relative : 0;
   for (int64_t r = 0; r < region.rows; ++r)
     for (int64_t col = 0; col < region.cols; ++col) {
       const double value = std::fabs(cell_value(c.after, region, r, col));
@@ -341,6 +373,17 @@ const std::vector<Case<Norm>>& cases<Norm>() {
           s,
           {.has_add = true, .weight_offset = 1, .out = out, .add = DType::kBF16, .aligned = true}));
       list.push_back(norm_case(s, {.has_add = true, .out = out, .aligned = true}));
+    }
+    for (const DType add : {DType::kF32, DType::kBF16}) {
+      list.push_back(norm_case(
+          s, {.has_add = true, .add = add, .aligned = true, .factors = 3, .rounded = true}));
+      list.push_back(norm_case(s, {.has_add = true,
+                                   .weight_offset = 1,
+                                   .out = DType::kF8E4M3,
+                                   .add = add,
+                                   .aligned = true,
+                                   .factors = 9}));
+      list.push_back(norm_case(s, {.has_add = true, .add = add, .aligned = true, .rounded = true}));
     }
     if (s.width == 2048)
       for (const DType out : {DType::kBF16, DType::kF8E4M3})

@@ -47,8 +47,8 @@ class Opener {
 
   Status prepare() {
     build_.cache_dir = config_.cache_dir;
-    RETURN_IF_ERROR(
-        convert::read_weight_formats(config_.weights, config_.head_weights, build_.compile));
+    RETURN_IF_ERROR(convert::read_weight_formats(config_.weights, config_.head_weights,
+                                                 config_.expert_weights, build_.compile));
     build_.random_weights = config_.random_weights;
     build_.measure_on = model_.device.device.get();
     return ok();
