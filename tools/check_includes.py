@@ -33,6 +33,10 @@ STANDARD = {
     "unordered_set": "unordered_set", "variant": "variant|visit|get_if|holds_alternative|monostate", "vector": "vector",
 }
 STANDARD = {header: re.compile(rf"\bstd::(?:{names})\b") for header, names in STANDARD.items()}
+# What the precompiled header brings of the project. Backends have a log of their own.
+PROJECT = {"src/base/json.h": "json::", "src/base/log.h": "log_(?:debug|info|warn|error)\\(",
+           "src/base/status.h": "RETURN_IF_ERROR|ASSIGN_OR_RETURN|(?:invalid_argument|not_found|unavailable)\\("}
+PROJECT = {pathlib.Path(header): re.compile(rf"(?<![\w.>:])(?:{names})") for header, names in PROJECT.items()}
 STANDARD["gtest/gtest.h"] = re.compile(r"\b(?:EXPECT|ASSERT)_[A-Z]+\b|\bADD_FAILURE\b")
 # Other headers that the standard guarantees to declare these names.
 ALSO = {"string": {"string_view", "sstream", "fstream"}, "string_view": {"string"}, "mutex": {"condition_variable"},
@@ -90,6 +94,9 @@ def main():
         for header, names in STANDARD.items():
             if header not in headers and not headers & ALSO.get(header, set()) and (used := names.search(text)):
                 faults.append(f"{path}: {used.group()} needs <{header}>")
+        for header, names in PROJECT.items():
+            if header not in files and (used := names.search(text)) and path.parts[:2] != ("src", "backend"):
+                faults.append(f"{path}: {used.group()} needs \"{header}\"")
         for name in sorted(set(re.findall(r"(?<![\w.:])(?<!->)[A-Z]\w+", text))):
             if len(homes.get(name, ())) == 1 and not (homes[name] | others[name]) & files:
                 faults.append(f"{path}: {name} needs \"{next(iter(homes[name]))}\"")
