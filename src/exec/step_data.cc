@@ -330,7 +330,7 @@ Arrays lay_out(const StepMessageView& message, size_t num_groups, const RunnerLi
   return a;
 }
 
-// Arrays of a message as far as they are read.
+// The next element to read of each array of a message.
 struct Cursor {
   const int32_t* parents;
   const int32_t* feature_rows;

@@ -29,7 +29,7 @@ ValueId patches(Builder& b, const Traits& t, const graph::Weight& patch) {
   return activation_of(b, "patches.rounded", x, kernels::Activation::kNone);
 }
 
-// The norm of the mean of a block's rows: that of their sum, whose eps grows with the square.
+// norm(mean of n rows, eps) == norm(their sum, n^2 eps).
 ValueId averaged(Builder& b, const Traits& t, const Weights& w, ValueId hidden) {
   const int32_t count = t.pictures.merge * t.pictures.merge;
   const int64_t width = b.cols(hidden);

@@ -73,7 +73,7 @@ Traits read_qwen2_visual(Config& c, const Traits& decoder) {
   return t;
 }
 
-// Layers attend within windows, but for some.
+// Layers attend within windows, except those of fullatt_block_indexes.
 Traits read_qwen25_visual(Config& c, const Traits& decoder) {
   Traits t = read_visual(c, decoder, "hidden_size");
   t.intermediate_size = c.integer("intermediate_size", 1, kMaxIntermediate, 3420);
