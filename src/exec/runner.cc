@@ -45,31 +45,6 @@ struct Staging {
   bool broadcasts = false;
 };
 
-// Ends the exchange with other ranks if work of a step does not succeed, or throws.
-class StepGuard {
- public:
-  StepGuard(const Exchange& exchange, const std::string& rank) : exchange_(exchange), rank_(rank) {}
-  ~StepGuard() {
-    if (!is_done_) exchange_.abort(internal_error("{}: a step ended with an exception", rank_));
-  }
-  // The error of the rank that failed first, with its name.
-  Status done(Status status) {
-    is_done_ = true;
-    if (status.ok()) return status;
-    if (!exchange_.failure().ok())
-      status = exchange_.failure();
-    else if (!rank_.empty())
-      status = annotate(status, rank_);
-    exchange_.abort(status);
-    return status;
-  }
-
- private:
-  const Exchange& exchange_;
-  const std::string& rank_;
-  bool is_done_ = false;
-};
-
 class EngineRunner : public Runner {
  public:
   EngineRunner(io::EngineFile file, const RunnerLimits& limits, RankComms comms)
