@@ -112,7 +112,7 @@ Duration max_prefill(const ModelInstance& model, const ExecutorConfig& config) {
   return std::chrono::milliseconds(config.max_prefill_ms.value_or(on_cpu ? kUsualOnCpus : 0));
 }
 
-class ExecutorImpl : public Executor {
+class ExecutorImpl : public StoringExecutor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
       : model_(std::move(model)),
@@ -187,18 +187,6 @@ class ExecutorImpl : public Executor {
     if (!callback) return invalid_argument("callback: must not be null");
     RETURN_IF_ERROR(check_all(requests));
     return accept(std::move(requests), std::move(callback));
-  }
-
-  std::vector<Response> await_responses(Timeout timeout) override { return store_.await(timeout); }
-  std::vector<Response> await_responses(RequestId id, Timeout timeout) override {
-    return store_.await(id, timeout);
-  }
-  std::vector<std::vector<Response>> await_responses(const std::vector<RequestId>& ids,
-                                                     Timeout timeout) override {
-    return store_.await(ids, timeout);
-  }
-  int64_t num_responses_ready(std::optional<RequestId> id) const override {
-    return store_.num_ready(id);
   }
 
   void cancel(RequestId id) override { inbox_.push(Cancel{id}); }
@@ -277,7 +265,7 @@ class ExecutorImpl : public Executor {
     int64_t logits_bytes = 0;           // of the whole request
     std::vector<TokenId> external_ids;  // of the prompt, without what stands in front of it
   };
-  // Takes back what was promised for requests that are then refused.
+  // Takes the bytes back from `progress` if the requests are refused.
   struct LogitsPromise {
     LogitsPromise(Progress& progress, int64_t bytes, int64_t most)
         : progress(progress),
@@ -329,7 +317,8 @@ class ExecutorImpl : public Executor {
     add_picture_keys(found.encoder_inputs, num_tokens, found.input_keys);
   }
 
-  // Memory that the engine's thread would spend milliseconds on. Null: the request asks for none.
+  // Allocates the scores here, because that would take the engine thread milliseconds. Null: the
+  // request asks for none.
   static StatusOr<std::shared_ptr<AttentionScores>> memory_for_scores(const Request& request,
                                                                       int64_t numbers) {
     if (numbers == 0) return std::shared_ptr<AttentionScores>();
@@ -392,7 +381,7 @@ class ExecutorImpl : public Executor {
       return resource_exhausted(
           "queue is full: {} requests wait, {} more would be over {} (max_queue_size)",
           progress_.num_queued(), count, most);
-    promise.is_made = false;  // kept: the outbox takes it back, request by request
+    promise.is_made = false;  // the outbox takes the bytes back, request by request
     for (size_t i = 0; i < requests.size(); ++i) {
       Request& request = requests[i];
       const RequestId id = last_id_ + 1;
@@ -403,31 +392,36 @@ class ExecutorImpl : public Executor {
         store_.expect(id);
         call = [this](Response response) { store_.put(std::move(response)); };
       }
-      progress_.opened();
-      outbox_.open(subscription(id, request, std::move(findings[i].external_ids), std::move(call),
-                                findings[i].logits_bytes));
-      const Grammars::Order guide = findings[i].guide;
-      const int32_t weight = score_weight(findings[i].scores.get());
-      SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
-                          .encoder_inputs = std::move(findings[i].encoder_inputs),
-                          .whole_spans = std::move(findings[i].whole_spans),
-                          .components = std::move(findings[i].positions.components),
-                          .component_offset = findings[i].positions.offset,
-                          .scores = std::move(findings[i].scores),
-                          .guide = guide.guide,
-                          .adapter = findings[i].adapter.get(),
-                          .score_weight = weight,
-                          .typical_acceptance = typical_acceptance_,
-                          .max_time = max_time_,
-                          .arrival = model_.clock->now()};
-      inbox_.push(Submit{request_sequences(id, std::move(request), std::move(parts)),
-                         std::move(findings[i].adapter), guide.waiter != nullptr});
-      if (guide.waiter)
-        grammars_.start(guide, [this, id](const Status& status) {
-          inbox_.push(GrammarReady{id, status});
-        });
+      submit(id, std::move(request), std::move(findings[i]), std::move(call));
     }
     return ids;
+  }
+
+  // Gives an accepted request to the outbox and the inbox; a grammar that is not there is compiled.
+  void submit(RequestId id, Request request, Findings found, ResponseCallback callback) {
+    progress_.opened();
+    outbox_.open(subscription(id, request, std::move(found.external_ids), std::move(callback),
+                              found.logits_bytes));
+    const Grammars::Order guide = found.guide;
+    const int32_t weight = score_weight(found.scores.get());
+    SequenceParts parts{.input_keys = std::move(found.input_keys),
+                        .encoder_inputs = std::move(found.encoder_inputs),
+                        .whole_spans = std::move(found.whole_spans),
+                        .components = std::move(found.positions.components),
+                        .component_offset = found.positions.offset,
+                        .scores = std::move(found.scores),
+                        .guide = guide.guide,
+                        .adapter = found.adapter.get(),
+                        .score_weight = weight,
+                        .typical_acceptance = typical_acceptance_,
+                        .max_time = max_time_,
+                        .arrival = model_.clock->now()};
+    inbox_.push(Submit{request_sequences(id, std::move(request), std::move(parts)),
+                       std::move(found.adapter), guide.waiter != nullptr});
+    if (guide.waiter)
+      grammars_.start(guide, [this, id](const Status& status) {
+        inbox_.push(GrammarReady{id, status});
+      });
   }
 
   static Subscription subscription(RequestId id, const Request& request,
@@ -476,7 +470,6 @@ class ExecutorImpl : public Executor {
   bool closed_ = false;
   RequestId last_id_ = 0;
   Progress progress_;
-  ResponseStore store_;
   StatsRings rings_;
   Inbox inbox_;
   Grammars grammars_;

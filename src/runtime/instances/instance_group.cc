@@ -25,7 +25,7 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(50);  // at an instance's health
 constexpr int kIdBits = 40;                            // of an executor's own ids
 
-class InstanceGroup final : public Executor {
+class InstanceGroup final : public StoringExecutor {
  public:
   InstanceGroup(OpenInstance open, const InstanceGroupOptions& options)
       : open_(std::move(open)),
@@ -106,18 +106,6 @@ class InstanceGroup final : public Executor {
     }
     for (RequestId& id : *ids) id += target.base;
     return ids;
-  }
-
-  std::vector<Response> await_responses(Timeout timeout) override { return store_.await(timeout); }
-  std::vector<Response> await_responses(RequestId id, Timeout timeout) override {
-    return store_.await(id, timeout);
-  }
-  std::vector<std::vector<Response>> await_responses(const std::vector<RequestId>& ids,
-                                                     Timeout timeout) override {
-    return store_.await(ids, timeout);
-  }
-  int64_t num_responses_ready(std::optional<RequestId> id) const override {
-    return store_.num_ready(id);
   }
 
   void cancel(RequestId id) override {
@@ -523,7 +511,6 @@ class InstanceGroup final : public Executor {
   const InstanceGroupOptions options_;
   int64_t block_tokens_ = 0;  // of the KV cache; one instance: 0
   Facts facts_;
-  ResponseStore store_;
   std::mutex store_mutex_;  // before mutex_; ids are expected before their responses are put
 
   mutable std::mutex mutex_;  // guards those below
