@@ -192,7 +192,7 @@ void print_attention(const Traits& t, Lines& line) {
   if (t.latent > 0) {
     line("latent", t.latent);
     line("query_latent", t.query_latent);
-    line("turning", t.rotary_dims);
+    line("rotary_dims", t.rotary_dims);
     line("value_dim", t.value_dim);
     line("latent_norm_eps", t.latent_norm_eps);
   }
