@@ -33,6 +33,7 @@ struct EncoderFacts {
   int32_t feature_width = 0;      // numbers of an audio frame; 0: inputs are token ids
   TokenId decoder_start_id = -1;  // first token of the decoder's prompt; -1: the model names none
   TokenId forced_bos_id = -1;     // the second one (forced_bos_token_id); -1: none
+  int32_t output_width = 0;       // numbers of a position's output; 0: outputs are not returned
 
   // The usual prompt of the decoder; empty: the model names none.
   std::vector<TokenId> decoder_prompt() const {

@@ -101,7 +101,9 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .last = step.last,
           .cross_lengths = step.cross_lengths,
           .cross_table = step.cross_table,
-          .max_cross_blocks = step.max_cross_blocks};
+          .max_cross_blocks = step.max_cross_blocks,
+          .cross_mask = reinterpret_cast<const uint32_t*>(step.cross_mask),
+          .cross_mask_words = step.cross_mask_words};
 }
 
 }  // namespace

@@ -251,6 +251,12 @@ class EngineRunner : public Runner {
         return {plan().model.num_cross_layers, cross->heads.num};
     return {};
   }
+  int32_t encoder_width() const override {
+    return encoder_ && plan().model.num_cross_layers > 0 ? encoder_->output_width() : 0;
+  }
+  std::span<const EncodedInput> encoder_outputs() const override {
+    return encoder_ ? encoder_->outputs(last_done_) : std::span<const EncodedInput>();
+  }
   std::vector<RankFigures> ranks() const override {
     if (plan().mapping.is_single()) return {};
     return {{plan().mapping.rank, device_->info().id(), num_steps_, exchange_.seconds()}};

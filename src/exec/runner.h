@@ -74,6 +74,12 @@ struct RankFigures {
   double exchange_seconds = 0;  // see Exchange::seconds()
 };
 
+// The output of an encoder input that asks for it (EncoderInput::is_returned).
+struct EncodedInput {
+  int32_t num_tokens = 0;
+  std::span<const BF16> values;  // [num_tokens, encoder_width()]
+};
+
 // Heads of cross attention whose scores rows may ask for, of each layer.
 struct ScoredHeads {
   int32_t num_layers = 0, num_heads = 0;
@@ -183,11 +189,17 @@ class Runner {
   // Without layers: no scores, as of a model without cross attention, or on several ranks.
   virtual ScoredHeads scored_heads() const { return {}; }
 
+  // Width of an encoder's output; 0: outputs are not returned, as of a model without cross
+  // attention, or with ranks in other processes.
+  virtual int32_t encoder_width() const { return 0; }
+  // Outputs of the step that was waited for last, in the order of its inputs; valid as its results.
+  virtual std::span<const EncodedInput> encoder_outputs() const { return {}; }
+
   // One per rank; none for a runner without other ranks.
   virtual std::vector<RankFigures> ranks() const { return {}; }
 
-  // Memory report, without external embeddings and attention scores: their memory (for each step in
-  // flight, device and host) is allocated by the first step with some.
+  // Memory report, without external embeddings, attention scores and outputs of encoders: their
+  // memory (for each step in flight, device and host) is allocated by the first step with some.
   virtual std::vector<MemoryItem> memory() const { return {}; }
 
   // Default true: decode steps of a known shape are replayed as one recording where the device

@@ -47,6 +47,8 @@ struct StepData {
   const int32_t* cross_lengths = nullptr;  // [num_rows]
   const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks], unused entries 0
   int32_t max_cross_blocks = 0;
+  const int32_t* cross_mask = nullptr;  // bits [num_tokens, cross_mask_words]; null: no row has any
+  int32_t cross_mask_words = 0;
   // Outside the block, set by the caller. Null: none.
   const BF16* embeddings = nullptr;
   const BF16* features = nullptr;  // [num_features, width]: the feature pool

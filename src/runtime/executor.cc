@@ -23,6 +23,7 @@
 #include "runtime/prompts/prompt_scorer.h"
 #include "runtime/prompts/prompt_table.h"
 #include "runtime/request_sequences.h"
+#include "runtime/requests/encoder_check.h"
 #include "runtime/requests/inbox.h"
 #include "runtime/requests/request_check.h"
 #include "runtime/step_modules.h"
@@ -112,6 +113,12 @@ Duration max_prefill(const ModelInstance& model, const ExecutorConfig& config) {
   return std::chrono::milliseconds(config.max_prefill_ms.value_or(on_cpu ? kUsualOnCpus : 0));
 }
 
+EncoderFacts encoder_facts(const ModelInstance& model) {
+  EncoderFacts facts = model.encoder;
+  facts.output_width = model.runner->encoder_width();
+  return facts;
+}
+
 class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
@@ -128,7 +135,7 @@ class ExecutorImpl : public Executor {
                 .lookahead = config.speculation == "lookahead" ? std::optional(config.lookahead)
                                                                : std::nullopt,
                 .weighs_drafts = model_.runner->weighs_drafts(),
-                .encoder = model_.encoder,
+                .encoder = encoder_facts(model_),
                 .pictures = model_.pictures,
                 .scored_heads = model_.runner->scored_heads(),
                 .num_labels = model_.score_head.num_labels},
@@ -273,7 +280,9 @@ class ExecutorImpl : public Executor {
     std::vector<sched::WholeSpan> whole_spans;
     PromptPositions positions;
     std::shared_ptr<AttentionScores> scores;
+    std::shared_ptr<EncoderOutput> encoder_output;
     int64_t num_scores = 0;
+    int64_t encoder_positions = 0;
     int64_t logits_bytes = 0;           // of the whole request
     std::vector<TokenId> external_ids;  // of the prompt, without what stands in front of it
   };
@@ -309,6 +318,7 @@ class ExecutorImpl : public Executor {
     found.input_keys = input_keys(request, bounds_.vocab_size);
     found.logits_bytes = logits_bytes(request, bounds_);
     found.num_scores = num_attention_scores(request, bounds_);
+    found.encoder_positions = num_encoder_positions(request, bounds_);
     if (request.encoder_input)
       found.encoder_inputs.push_back(encoder_rows(
           *std::exchange(request.encoder_input, std::nullopt), bounds_.encoder.feature_width,
@@ -347,6 +357,22 @@ class ExecutorImpl : public Executor {
     return scores;
   }
 
+  // The same for the encoder's output.
+  StatusOr<std::shared_ptr<EncoderOutput>> memory_for_output(const Request& request,
+                                                             int64_t positions) const {
+    if (!request.output.return_encoder_output) return std::shared_ptr<EncoderOutput>();
+    auto output = std::make_shared<EncoderOutput>();
+    output->num_positions = static_cast<int32_t>(positions);
+    output->width = bounds_.encoder.output_width;
+    try {
+      output->values.resize(static_cast<size_t>(positions * output->width));
+    } catch (const std::bad_alloc&) {
+      return resource_exhausted("there is no memory for {} x {} numbers of an encoder's output",
+                                positions, output->width);
+    }
+    return output;
+  }
+
   // A token's numbers of logits and attention scores, in multiples of the vocabulary.
   int32_t score_weight(const AttentionScores* scores) const {
     if (!scores) return 1;
@@ -380,6 +406,8 @@ class ExecutorImpl : public Executor {
           logits, progress_.promised_logits(), bounds_.max_logits_bytes);
     for (size_t i = 0; i < requests.size(); ++i) {
       ASSIGN_OR_RETURN(findings[i].scores, memory_for_scores(requests[i], findings[i].num_scores));
+      ASSIGN_OR_RETURN(findings[i].encoder_output,
+                       memory_for_output(requests[i], findings[i].encoder_positions));
     }
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
@@ -414,6 +442,7 @@ class ExecutorImpl : public Executor {
                           .components = std::move(findings[i].positions.components),
                           .component_offset = findings[i].positions.offset,
                           .scores = std::move(findings[i].scores),
+                          .encoder_output = std::move(findings[i].encoder_output),
                           .guide = guide.guide,
                           .adapter = findings[i].adapter.get(),
                           .score_weight = weight,

@@ -68,7 +68,8 @@ bool Scheduler::hold_lasting_results(Sequence& sequence) {
   const std::vector<EncoderSpec>& inputs = sequence.spec_.encoder_inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].end != EncoderSpec::kAllTokens) continue;
-    sequence.results_[i] = encoders_.hold(inputs[i].key, inputs[i].num_results);
+    sequence.results_[i] =
+        encoders_.hold(inputs[i].key, inputs[i].num_results, inputs[i].is_private);
     if (!sequence.results_[i]) return false;
   }
   return true;

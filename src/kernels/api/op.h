@@ -158,7 +158,17 @@ struct BatchView {
   const int32_t* cross_lengths = nullptr;  // [num_rows] positions; 0: none
   const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks]
   int32_t max_cross_blocks = 0;
+  // Bits of the positions that each token attends to in cross attention, position p: bit p % 32 of
+  // word p / 32; null: all of them.
+  const uint32_t* cross_mask = nullptr;  // [n, cross_mask_words]
+  int32_t cross_mask_words = 0;
 };
+
+// Whether cross attention of token `i` sees a position of the encoder's output.
+inline bool sees_encoder(const BatchView& step, int64_t i, int64_t position) {
+  if (!step.cross_mask) return true;
+  return step.cross_mask[i * step.cross_mask_words + position / 32] >> (position % 32) & 1;
+}
 
 // Cell of a position for token `i`: its ancestor's in the tree at that position, else the position.
 inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {

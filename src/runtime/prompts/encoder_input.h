@@ -1,7 +1,9 @@
 // An encoder's input as the engine takes it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@ struct EncoderRows {
   std::vector<int32_t> windows;      // positions of each window, in order; or none
   std::vector<int32_t> result_rows;  // by token that reads the result; empty: in order
 };
+
+// SHA-256, since equal digests are taken for equal bytes; 32 bytes.
+std::string digest_of(std::span<const std::byte> bytes);
 
 // Precondition: check_request(). Features: frames become rows of models::kFramesPerRow frames.
 // `adapter`: key of the adapter; 0: none.
