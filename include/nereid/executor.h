@@ -143,6 +143,8 @@ class Executor {
 
   virtual std::vector<MemoryUse> memory() const = 0;
   virtual std::vector<RankStats> ranks() const { return {}; }  // none: the model has one rank
+  // By layer; none without ExecutorConfig::expert_load, or without experts.
+  virtual std::vector<ExpertLoad> expert_load() const { return {}; }
   // None: there is one, which is not restarted.
   virtual std::vector<InstanceStats> instances() const { return {}; }
   virtual int32_t vocab_size() const = 0;

@@ -170,6 +170,12 @@ struct RankStats {
   double exchange_seconds = 0;
 };
 
+// A layer of experts, since the start.
+struct ExpertLoad {
+  int32_t layer = 0;
+  std::vector<int64_t> tokens;  // [experts]: for which the router has chosen each
+};
+
 // An instance of a model (ExecutorConfig::num_instances), since the start of the model.
 struct InstanceStats {
   int32_t instance = 0;

@@ -346,7 +346,8 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
 }
 
 Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
-                      const ProductObserver& observer, const StepData* windows) const {
+                      const ProductObserver& observer, const StepData* windows,
+                      ExpertCounter* experts) const {
   const kernels::BatchView arrays = view_of(step, slot_tokens_);
   const auto few = static_cast<size_t>(std::max(step.num_tokens, step.num_logits)) - 1;
   const bool is_few = !observer && few < few_.size() && few_[few];
@@ -394,6 +395,8 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     } else {
       RETURN_IF_ERROR(bound.run(op, stream));
     }
+    if constexpr (std::is_same_v<decltype(op), kernels::Route>)
+      if (experts) experts->add(bound.index, op.experts);
     stream.device().health().made_progress();  // for kernels outside the thread pool
     if (profile) {
       RETURN_IF_ERROR(stream.synchronize());

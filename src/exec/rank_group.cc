@@ -266,6 +266,13 @@ std::vector<RankFigures> RankGroup::ranks() const {
   return all;
 }
 
+std::vector<ExpertLoad> RankGroup::expert_load() const {
+  std::vector<ExpertLoad> all;
+  for (const Rank& rank : ranks_)
+    for (ExpertLoad& load : rank.runner->expert_load()) all.push_back(std::move(load));
+  return all;
+}
+
 void RankGroup::set_recording(bool on) {
   settle();
   for (const Rank& rank : ranks_) rank.runner->set_recording(on);

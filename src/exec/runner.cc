@@ -15,6 +15,7 @@
 #include "exec/attention_scores.h"
 #include "exec/bound_plan.h"
 #include "exec/encoder_pass.h"
+#include "exec/expert_counter.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "exec/profile.h"
@@ -117,6 +118,12 @@ class EngineRunner : public Runner {
     memory.adapters = &adapters_;
     memory.fused = fused_.bytes();
     memory.exchange = &exchange_;
+    if (limits_.counts_experts && plan().mapping.tensor_rank() == 0) {
+      if (device.info().kind != DeviceKind::kCpu)
+        return unsupported("expert_load: true is for models on CPUs, not on {}",
+                           device.info().id());
+      experts_ = std::make_unique<ExpertCounter>(plan());
+    }
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
     if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
@@ -260,6 +267,9 @@ class EngineRunner : public Runner {
   std::vector<RankFigures> ranks() const override {
     if (plan().mapping.is_single()) return {};
     return {{plan().mapping.rank, device_->info().id(), num_steps_, exchange_.seconds()}};
+  }
+  std::vector<ExpertLoad> expert_load() const override {
+    return experts_ ? experts_->load() : std::vector<ExpertLoad>();
   }
   std::vector<MemoryItem> memory() const override {
     std::vector<MemoryItem> table = memory_table(plan(), limits_, device_->info());
@@ -527,7 +537,9 @@ class EngineRunner : public Runner {
     step.features = reinterpret_cast<const BF16*>(features_.bytes());
     step.num_features = limits_.num_feature_blocks * limits_.block_tokens;
     step.scores = scores_.calls(index);
-    const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get(), observer_); };
+    const auto run = [&](Stream& s) {
+      return bound_.run(step, s, profile_.get(), observer_, nullptr, experts_.get());
+    };
     const bool records = recorded_ && !profile_ && !observer_;
     RETURN_IF_ERROR(records ? recorded_->run(step, stream, run) : run(stream));
     RETURN_IF_ERROR(scores_.read(index, stream));
@@ -559,6 +571,7 @@ class EngineRunner : public Runner {
   int32_t last_done_ = 0;               // staging of the step that was waited for last
   std::atomic<int64_t> num_steps_ = 0;  // that succeeded
   BoundPlan bound_;
+  std::unique_ptr<ExpertCounter> experts_;  // null: not counted
   std::unique_ptr<Profile> profile_;
   ProductObserver observer_;
   std::function<void()> accepted_;

@@ -19,6 +19,7 @@
 #include "kernels/api/ops.h"
 #include "kernels/api/registry.h"
 #include "kernels/api/sample.h"
+#include "nereid/stats.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -53,6 +54,7 @@ struct RunnerLimits {
   int32_t num_cross_blocks = 0;    // blocks of the keys and values of cross attention
   // Models of pictures: blocks of block_tokens rows of their encoder's features.
   int32_t num_feature_blocks = 0;
+  bool counts_experts = false;  // see Runner::expert_load(); on CPUs
   bool has_components = false;  // a rope table reads components of positions
   bool has_last = false;        // rows may have StepRow::has_last
 
@@ -197,6 +199,10 @@ class Runner {
 
   // One per rank; none for a runner without other ranks.
   virtual std::vector<RankFigures> ranks() const { return {}; }
+
+  // Since the start, by layer: of a rank its stage's, and of tensor ranks only the first one has
+  // some, since all route alike. None without RunnerLimits::counts_experts. Thread-safe.
+  virtual std::vector<ExpertLoad> expert_load() const { return {}; }
 
   // Memory report, without external embeddings, attention scores and outputs of encoders: their
   // memory (for each step in flight, device and host) is allocated by the first step with some.

@@ -254,6 +254,7 @@ class ExecutorImpl : public Executor {
       table.push_back({item.what, static_cast<int64_t>(item.bytes), item.rank});
     return table;
   }
+  std::vector<ExpertLoad> expert_load() const override { return model_.runner->expert_load(); }
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;
     for (const exec::RankFigures& rank : model_.runner->ranks())

@@ -141,6 +141,10 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
     options.devices.push_back(info.id());
     options.num_threads.push_back(is_cpu && is_share ? info.num_units : 0);
   }
+  if (config.expert_load)
+    return unsupported(
+        "expert_load: true is for ranks that are threads; here they are processes "
+        "(rank_processes, process_mode orchestrator, or launched ones)");
   ranks.first_process = options.first;
   ASSIGN_OR_RETURN(ranks.processes, RankProcesses::start(options, &health));
   return ok();

@@ -394,7 +394,8 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
 std::vector<std::string> TensorrtLlmModel::publish(const std::vector<IterationStats>& steps,
                                                    bool makes_lines) {
   instance_metrics_->publish(executor_->instances());
-  return metrics_->publish(executor_->stats(), steps, makes_lines, executor_->ranks());
+  return metrics_->publish(executor_->stats(), steps, makes_lines, executor_->ranks(),
+                           executor_->expert_load());
 }
 
 void TensorrtLlmModel::watch() {

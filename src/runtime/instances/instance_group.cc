@@ -264,6 +264,23 @@ class InstanceGroup final : public Executor {
     return all;
   }
 
+  // Sums over instances, without those that were closed.
+  std::vector<ExpertLoad> expert_load() const override {
+    std::vector<ExpertLoad> all;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const auto executor = executor_of(i);
+      if (!executor) continue;
+      std::vector<ExpertLoad> own = executor->expert_load();
+      if (all.empty()) all.resize(own.size());
+      for (size_t l = 0; l < own.size(); ++l) {
+        all[l].layer = own[l].layer;
+        all[l].tokens.resize(own[l].tokens.size());
+        for (size_t e = 0; e < own[l].tokens.size(); ++e) all[l].tokens[e] += own[l].tokens[e];
+      }
+    }
+    return all;
+  }
+
   std::vector<InstanceStats> instances() const override {
     const std::lock_guard lock(mutex_);
     std::vector<InstanceStats> all;
