@@ -143,6 +143,9 @@ class Executor {
 
   virtual std::vector<MemoryUse> memory() const = 0;
   virtual std::vector<RankStats> ranks() const { return {}; }  // none: the model has one rank
+  // Timeline of the batch. Recorded from the first call on, until ten seconds pass without one; at
+  // other times steps cost nothing for it. Thread-safe.
+  virtual BatchTimeline batch_timeline() { return {}; }
   // By layer; none without ExecutorConfig::expert_load, or without experts.
   virtual std::vector<ExpertLoad> expert_load() const { return {}; }
   // None: there is one, which is not restarted.

@@ -254,6 +254,7 @@ class ExecutorImpl : public Executor {
       table.push_back({item.what, static_cast<int64_t>(item.bytes), item.rank});
     return table;
   }
+  BatchTimeline batch_timeline() override { return rings_.batch.take(model_.clock->now()); }
   std::vector<ExpertLoad> expert_load() const override { return model_.runner->expert_load(); }
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;
@@ -487,7 +488,8 @@ class ExecutorImpl : public Executor {
                               .jumps_ahead = config.enable_jump_ahead,
                               .guide_steps = model_.guide_steps,
                               .proposer = model_.proposer.get(),
-                              .speculation = speculation_options(model_, config)},
+                              .speculation = speculation_options(model_, config),
+                              .clock = model_.clock},
                              *model_.runner, inbox_, progress_, rings_,
                              [this](RequestId id) { outbox_.scored(id); });
   }

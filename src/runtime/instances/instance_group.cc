@@ -264,6 +264,23 @@ class InstanceGroup final : public Executor {
     return all;
   }
 
+  // Sequences of all instances, one instance behind the other.
+  BatchTimeline batch_timeline() override {
+    BatchTimeline all;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const auto executor = executor_of(i);
+      if (!executor) continue;
+      BatchTimeline own = executor->batch_timeline();
+      all.seconds = own.seconds;
+      all.num_left_out += own.num_left_out;
+      for (BatchSequence& sequence : own.sequences) {
+        sequence.instance = static_cast<int32_t>(i);
+        all.sequences.push_back(std::move(sequence));
+      }
+    }
+    return all;
+  }
+
   // Sums over instances, without those that were closed.
   std::vector<ExpertLoad> expert_load() const override {
     std::vector<ExpertLoad> all;
