@@ -23,53 +23,11 @@
 #include "exec/rope_table.h"
 #include "exec/slot_sampler.h"
 #include "exec/step_data.h"
+#include "exec/step_in_flight.h"
 #include "exec/step_message.h"
 
 namespace nereid::exec {
 namespace {
-
-// Resources of a step in flight.
-struct Staging {
-  Buffer step_data;                            // written by launch(), copied to the device
-  Buffer host_embeddings, embeddings;          // host, and device copy
-  size_t embedding_bytes = 0;                  // of the step; 0: none, or their memory is missing
-  std::vector<std::shared_ptr<Event>> copies;  // block copies and adapter loads
-  StepData step;
-  std::unique_ptr<Event> used;  // reused event of an earlier step
-  bool in_use = false;
-  // A step with masks is submitted in two parts, by launch() and draw().
-  bool waits_for_masks = false;
-  std::unique_ptr<Event> forward;       // of the first part, once the second is submitted
-  std::unique_ptr<Event> used_forward;  // reused event of an earlier step
-  Status drawn;                         // error of draw()
-  // The drawing rank's slot tokens go to the other tensor ranks behind its sampling.
-  bool broadcasts = false;
-};
-
-// Ends the exchange with other ranks if work of a step does not succeed, or throws.
-class StepGuard {
- public:
-  StepGuard(const Exchange& exchange, const std::string& rank) : exchange_(exchange), rank_(rank) {}
-  ~StepGuard() {
-    if (!is_done_) exchange_.abort(internal_error("{}: a step ended with an exception", rank_));
-  }
-  // The error of the rank that failed first, with its name.
-  Status done(Status status) {
-    is_done_ = true;
-    if (status.ok()) return status;
-    if (!exchange_.failure().ok())
-      status = exchange_.failure();
-    else if (!rank_.empty())
-      status = annotate(status, rank_);
-    exchange_.abort(status);
-    return status;
-  }
-
- private:
-  const Exchange& exchange_;
-  const std::string& rank_;
-  bool is_done_ = false;
-};
 
 class EngineRunner : public Runner {
  public:
@@ -146,9 +104,9 @@ class EngineRunner : public Runner {
     while (index < limits_.depth && staging_[index].in_use) ++index;
     if (index == limits_.depth)
       return invalid_argument("{} steps are in flight already; wait for one first", limits_.depth);
-    if (std::ranges::any_of(staging_, [](const Staging& s) { return s.waits_for_masks; }))
+    if (std::ranges::any_of(staging_, [](const StepInFlight& s) { return s.waits_for_masks; }))
       return invalid_argument("a step in flight waits for its masks; draw it first");
-    Staging& staging = staging_[index];
+    StepInFlight& staging = staging_[index];
     ASSIGN_OR_RETURN(const StepMessageView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
     RETURN_IF_ERROR(check_onboards(step.onboards));
@@ -191,7 +149,7 @@ class EngineRunner : public Runner {
   }
 
   void draw(Ticket& ticket, std::span<const std::byte> masks) override {
-    Staging& staging = staging_[staging_of(ticket)];
+    StepInFlight& staging = staging_[staging_of(ticket)];
     staging.drawn = issue_draw(staging_of(ticket), masks, event_of(ticket));
     staging.waits_for_masks = false;
     if (!staging.drawn.ok()) exchange_.abort(staging.drawn);
@@ -200,7 +158,7 @@ class EngineRunner : public Runner {
   StatusOr<StepResult> wait(Ticket& ticket) override {
     if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
     const int32_t index = staging_of(ticket);
-    Staging& staging = staging_[index];
+    StepInFlight& staging = staging_[index];
     Status status = event_of(ticket)->wait();
     if (staging.forward) {  // the forward pass's error takes precedence
       if (Status computed = staging.forward->wait(); !computed.ok()) status = computed;
@@ -339,7 +297,7 @@ class EngineRunner : public Runner {
     ASSIGN_OR_RETURN(step_data_,
                      device.allocate(StepData::max_bytes(limits_, cache_.groups().size())));
     staging_.resize(static_cast<size_t>(limits_.depth));
-    for (Staging& staging : staging_) {
+    for (StepInFlight& staging : staging_) {
       ASSIGN_OR_RETURN(staging.step_data,
                        device.allocate_host(StepData::max_bytes(limits_, cache_.groups().size())));
     }
@@ -367,7 +325,7 @@ class EngineRunner : public Runner {
   }
 
   // ResourceExhausted: no memory for the embeddings.
-  Status stage_embeddings(std::span<const BF16> embeddings, Staging& staging) {
+  Status stage_embeddings(std::span<const BF16> embeddings, StepInFlight& staging) {
     staging.embedding_bytes = 0;
     const size_t bytes = embeddings.size_bytes();
     if (bytes == 0) return ok();
@@ -390,7 +348,7 @@ class EngineRunner : public Runner {
   // Submits block copies: to and from the host on the copy stream, beside the step in flight;
   // within the device on the step stream. Each run of one kind waits for the previous run, and the
   // step for all of them.
-  Status issue_copies(std::span<const BlockCopy> copies, Staging& staging) {
+  Status issue_copies(std::span<const BlockCopy> copies, StepInFlight& staging) {
     staging.copies.clear();
     for (size_t begin = 0, end = 0; begin < copies.size(); begin = end) {
       const bool host = cache_.touches_host(copies[begin]);
@@ -486,7 +444,7 @@ class EngineRunner : public Runner {
   // `event`: of the forward pass; becomes that of the whole step.
   Status issue_draw(int32_t index, std::span<const std::byte> masks,
                     std::unique_ptr<Event>& event) {
-    Staging& staging = staging_[index];
+    StepInFlight& staging = staging_[index];
     if (!staging.waits_for_masks) return invalid_argument("the step waits for no masks");
     RETURN_IF_ERROR(device_->health().failure());
     ASSIGN_OR_RETURN(const MaskView view, decode_masks(masks));
@@ -529,7 +487,7 @@ class EngineRunner : public Runner {
     const std::byte* const block = staging_[index].step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
     StepData step = staged.at(block, step_data_.bytes());
-    if (const Staging& s = staging_[index]; s.embedding_bytes > 0) {
+    if (const StepInFlight& s = staging_[index]; s.embedding_bytes > 0) {
       RETURN_IF_ERROR(
           stream.copy(s.embeddings.data(), s.host_embeddings.data(), s.embedding_bytes));
       step.embeddings = static_cast<const BF16*>(s.embeddings.data());
@@ -564,7 +522,7 @@ class EngineRunner : public Runner {
   AttentionScores scores_;
   AdapterPool adapters_;
   Buffer arenas_[io::kNumExtents], fused_;
-  std::vector<Staging> staging_;          // [depth]
+  std::vector<StepInFlight> staging_;     // [depth]
   std::unique_ptr<SlotSampler> sampler_;  // null: another rank draws
   Exchange exchange_;
   std::string rank_name_;               // in errors; empty: no other ranks
