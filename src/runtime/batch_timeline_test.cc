@@ -17,7 +17,7 @@ namespace {
 
 using Kind = BatchSpan::Kind;
 
-constexpr int32_t kPromptTokens = 21, kChunk = 8, kNewTokens = 6;
+constexpr int32_t kTimelinePrompt = 21, kTimelineChunk = 8, kTimelineTokens = 6;
 
 class BatchTimelineTest : public ::testing::Test {
  protected:
@@ -25,7 +25,7 @@ class BatchTimelineTest : public ::testing::Test {
     ExecutorConfig config;
     config.device = "cpu";
     config.num_threads = 1;
-    config.max_num_tokens = kChunk;
+    config.max_num_tokens = kTimelineChunk;
     config.max_batch_size = 1;
     config.kv_cache.enable_block_reuse = false;
     config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_batch_timeline_test";
@@ -36,12 +36,13 @@ class BatchTimelineTest : public ::testing::Test {
     std::vector<RequestId> ids;
     for (int i = 0; i < count; ++i) {
       Request request;
-      request.input_token_ids.resize(kPromptTokens);
+      request.input_token_ids.resize(kTimelinePrompt);
       std::iota(request.input_token_ids.begin(), request.input_token_ids.end(), 5 + i);
-      request.max_tokens = kNewTokens;
+      request.max_tokens = kTimelineTokens;
       ids.push_back(client_.send(*executor_, std::move(request)));
     }
-    for (const RequestId id : ids) EXPECT_EQ(client_.wait(id).tokens.size(), size_t{kNewTokens});
+    for (const RequestId id : ids)
+      EXPECT_EQ(client_.wait(id).tokens.size(), size_t{kTimelineTokens});
   }
   TestClient client_;
   std::unique_ptr<Executor> executor_;
@@ -53,8 +54,8 @@ TEST_F(BatchTimelineTest, HasEachChunkAndTheTimeInTheQueue) {
   const BatchTimeline timeline = executor_->batch_timeline();
   ASSERT_EQ(timeline.sequences.size(), 3u);
   for (const BatchSequence& s : timeline.sequences) {
-    EXPECT_EQ(s.prompt_tokens, kPromptTokens);
-    EXPECT_EQ(s.generated_tokens, kNewTokens);
+    EXPECT_EQ(s.prompt_tokens, kTimelinePrompt);
+    EXPECT_EQ(s.generated_tokens, kTimelineTokens);
     EXPECT_TRUE(s.ended);
     std::vector<int32_t> chunks;
     double before = timeline.seconds;
@@ -65,9 +66,10 @@ TEST_F(BatchTimelineTest, HasEachChunkAndTheTimeInTheQueue) {
       if (span.kind == Kind::kPrefill) chunks.push_back(span.tokens);
       EXPECT_NE(span.kind, Kind::kPaused);
     }
-    EXPECT_EQ(chunks, (std::vector<int32_t>{kChunk, kChunk, kPromptTokens - 2 * kChunk}));
+    EXPECT_EQ(chunks, (std::vector<int32_t>{kTimelineChunk, kTimelineChunk,
+                                            kTimelinePrompt - 2 * kTimelineChunk}));
     EXPECT_EQ(s.spans.back().kind, Kind::kDecode);
-    EXPECT_GE(s.spans.back().tokens, kNewTokens - 1);
+    EXPECT_GE(s.spans.back().tokens, kTimelineTokens - 1);
   }
   EXPECT_EQ(timeline.sequences[2].spans.front().kind, Kind::kQueued) << "one place in the batch";
 }

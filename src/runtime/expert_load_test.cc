@@ -20,9 +20,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int32_t kPromptTokens = 13, kNewTokens = 9, kPicked = 2;  // mixtral's num_experts_per_tok
+constexpr int32_t kLoadPrompt = 13, kLoadTokens = 9,
+                  kLoadPicked = 2;  // mixtral's num_experts_per_tok
 
-ExecutorConfig config_of(bool counts) {
+ExecutorConfig counting_config(bool counts) {
   ExecutorConfig config;
   config.device = "cpu";
   config.num_threads = 1;
@@ -33,54 +34,55 @@ ExecutorConfig config_of(bool counts) {
   return config;
 }
 
-StatusOr<std::unique_ptr<Executor>> open(const ExecutorConfig& config,
-                                         const char* model = "mixtral") {
+StatusOr<std::unique_ptr<Executor>> open_counting(const ExecutorConfig& config,
+                                                  const char* model = "mixtral") {
   return Executor::create(std::filesystem::path(source_dir()) / "tests/models" / model, config);
 }
 
 // Counts after `num_requests` requests that run together.
-std::vector<ExpertLoad> counts_of(const ExecutorConfig& config, int num_requests) {
+std::vector<ExpertLoad> expert_counts(const ExecutorConfig& config, int num_requests) {
   TestClient client;
-  const auto executor = open(config).value();
+  const auto executor = open_counting(config).value();
   std::vector<RequestId> ids;
   for (int i = 0; i < num_requests; ++i) {
     Request request;
-    request.input_token_ids.resize(kPromptTokens);
+    request.input_token_ids.resize(kLoadPrompt);
     std::iota(request.input_token_ids.begin(), request.input_token_ids.end(), 5 + i);
-    request.max_tokens = kNewTokens;
+    request.max_tokens = kLoadTokens;
     ids.push_back(client.send(*executor, std::move(request)));
   }
-  for (const RequestId id : ids) EXPECT_EQ(client.wait(id).tokens.size(), size_t{kNewTokens});
+  for (const RequestId id : ids) EXPECT_EQ(client.wait(id).tokens.size(), size_t{kLoadTokens});
   return executor->expert_load();
 }
 
-int64_t sum_of(const ExpertLoad& load) {
+int64_t sum_of_load(const ExpertLoad& load) {
   return std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
 }
 
 // The last layer routes only the tokens whose logits are drawn from.
 TEST(ExpertLoads, HaveEachTokenOfEachLayer) {
-  ExecutorConfig config = config_of(true);
+  ExecutorConfig config = counting_config(true);
   config.enable_overlap = false;  // no step behind the last token
-  const auto one = counts_of(config, 1);
+  const auto one = expert_counts(config, 1);
   ASSERT_GE(one.size(), 2u);
   for (size_t l = 0; l < one.size(); ++l) {
     EXPECT_EQ(one[l].layer, static_cast<int32_t>(l));
     const bool is_last = l + 1 == one.size();
-    EXPECT_EQ(sum_of(one[l]), kPicked * (is_last ? kNewTokens : kPromptTokens + kNewTokens - 1));
+    EXPECT_EQ(sum_of_load(one[l]),
+              kLoadPicked * (is_last ? kLoadTokens : kLoadPrompt + kLoadTokens - 1));
   }
 }
 
 TEST(ExpertLoads, AreThoseOfOneRankOnAnyRanks) {
-  ExecutorConfig alone = config_of(true);
+  ExecutorConfig alone = counting_config(true);
   alone.enable_overlap = false;
-  const auto expected = counts_of(alone, 3);
+  const auto expected = expert_counts(alone, 3);
   for (const auto& [tp, pp] : {std::pair(2, 1), std::pair(1, 2), std::pair(2, 2)}) {
     ExecutorConfig config = alone;
     config.tensor_parallel = std::to_string(tp);
     config.expert_parallel = tp;
     config.pipeline_parallel = pp;
-    const auto got = counts_of(config, 3);
+    const auto got = expert_counts(config, 3);
     ASSERT_EQ(got.size(), expected.size());
     for (size_t l = 0; l < got.size(); ++l) {
       EXPECT_EQ(got[l].layer, expected[l].layer);
@@ -90,16 +92,16 @@ TEST(ExpertLoads, AreThoseOfOneRankOnAnyRanks) {
 }
 
 TEST(ExpertLoads, AreEmptyWithoutTheOptionOrWithoutExperts) {
-  EXPECT_THAT(counts_of(config_of(false), 1), IsEmpty());
-  EXPECT_THAT(open(config_of(true), "llama").value()->expert_load(), IsEmpty());
+  EXPECT_THAT(expert_counts(counting_config(false), 1), IsEmpty());
+  EXPECT_THAT(open_counting(counting_config(true), "llama").value()->expert_load(), IsEmpty());
 }
 
 TEST(ExpertLoads, AreRefusedOfRanksInProcesses) {
-  ExecutorConfig config = config_of(true);
+  ExecutorConfig config = counting_config(true);
   config.tensor_parallel = "2";
   config.expert_parallel = 2;
   config.rank_processes = true;
-  EXPECT_THAT(open(config).status().ToString(),
+  EXPECT_THAT(open_counting(config).status().ToString(),
               HasSubstr("expert_load: true is for ranks that are"));
 }
 

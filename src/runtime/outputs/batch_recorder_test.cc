@@ -15,16 +15,16 @@ namespace {
 using namespace std::chrono_literals;  // NOLINT: literals
 using Kind = BatchSpan::Kind;
 
-constexpr Time kBegin = Time(1000s);
+constexpr Time kRecordBegin = Time(1000s);
 
 class BatchRecorderTest : public ::testing::Test {
  protected:
   void ran(RequestId id, bool is_prefill, int32_t tokens, Duration begin, Duration end) {
     const BatchRecorder::Row row{id, is_prefill, tokens};
-    recorder_.ran({&row, 1}, kBegin + begin, kBegin + end);
+    recorder_.ran({&row, 1}, kRecordBegin + begin, kRecordBegin + end);
   }
   void seen(RequestId id, bool waits, bool was_started, Duration now) {
-    recorder_.seen(id, kBegin, 900, waits, was_started, kBegin + now);
+    recorder_.seen(id, kRecordBegin, 900, waits, was_started, kRecordBegin + now);
   }
   static std::string text(const BatchSequence& sequence) {
     std::string out;
@@ -37,12 +37,12 @@ class BatchRecorderTest : public ::testing::Test {
 };
 
 TEST_F(BatchRecorderTest, RecordsWhileSomebodyAsks) {
-  EXPECT_FALSE(recorder_.is_recording(kBegin));
-  recorder_.take(kBegin);
-  EXPECT_TRUE(recorder_.is_recording(kBegin + 9s));
-  EXPECT_FALSE(recorder_.is_recording(kBegin + 10s));
-  recorder_.take(kBegin + 20s);
-  EXPECT_TRUE(recorder_.is_recording(kBegin + 29s));
+  EXPECT_FALSE(recorder_.is_recording(kRecordBegin));
+  recorder_.take(kRecordBegin);
+  EXPECT_TRUE(recorder_.is_recording(kRecordBegin + 9s));
+  EXPECT_FALSE(recorder_.is_recording(kRecordBegin + 10s));
+  recorder_.take(kRecordBegin + 20s);
+  EXPECT_TRUE(recorder_.is_recording(kRecordBegin + 29s));
 }
 
 TEST_F(BatchRecorderTest, ASequenceWaitsComputesItsPromptDecodesAndPauses) {
@@ -57,7 +57,7 @@ TEST_F(BatchRecorderTest, ASequenceWaitsComputesItsPromptDecodesAndPauses) {
   ran(7, false, 1, 8s, 9s);
   recorder_.generated(7, 5);
   recorder_.ended(7);
-  const BatchTimeline timeline = recorder_.take(kBegin + 10s);
+  const BatchTimeline timeline = recorder_.take(kRecordBegin + 10s);
   ASSERT_EQ(timeline.sequences.size(), 1u);
   const BatchSequence& s = timeline.sequences[0];
   EXPECT_EQ(text(s), "0:10-8(0) 1:8-7(512) 1:7-6(388) 2:6-4(4) 3:4-2(0) 2:2-1(1) ");
@@ -67,14 +67,15 @@ TEST_F(BatchRecorderTest, ASequenceWaitsComputesItsPromptDecodesAndPauses) {
   const json::value json = parse_json(to_json(timeline)).value();
   EXPECT_EQ(json::serialize(json.at("sequences").at(0).at("spans").at(1)),
             R"(["prefill",8000,7000,512])");
-  EXPECT_TRUE(recorder_.take(kBegin + 70s).sequences.empty()) << "its last span ended a minute ago";
+  EXPECT_TRUE(recorder_.take(kRecordBegin + 70s).sequences.empty())
+      << "its last span ended a minute ago";
 }
 
 TEST_F(BatchRecorderTest, OverlappedStepsDoNotOverlapInABar) {
   seen(1, false, true, 0s);
   ran(1, true, 4, 0s, 3s);
   ran(1, false, 1, 1s, 5s);
-  const BatchTimeline timeline = recorder_.take(kBegin + 5s);
+  const BatchTimeline timeline = recorder_.take(kRecordBegin + 5s);
   EXPECT_EQ(text(timeline.sequences.at(0)), "1:5-2(4) 2:2-0(1) ");
 }
 
@@ -82,7 +83,7 @@ TEST_F(BatchRecorderTest, TheNumberOfSpansIsBounded) {
   seen(1, false, true, 0s);
   const auto count = static_cast<int>(kMaxBatchSpans) + 10;
   for (int i = 0; i < count; ++i) ran(1, true, 2, i * 10ms, (i + 1) * 10ms);
-  const BatchTimeline timeline = recorder_.take(kBegin + 1s);
+  const BatchTimeline timeline = recorder_.take(kRecordBegin + 1s);
   const BatchSequence& s = timeline.sequences.at(0);
   ASSERT_EQ(s.spans.size(), kMaxBatchSpans);
   int32_t tokens = 0;
@@ -95,15 +96,15 @@ TEST_F(BatchRecorderTest, TheNumberOfSequencesIsBounded) {
   const auto most = static_cast<RequestId>(kMaxBatchSequences);
   for (int round = 0; round < 2; ++round)
     for (RequestId id = 1; id <= most + 3; ++id) seen(id, true, false, 1s);
-  EXPECT_EQ(recorder_.take(kBegin + 2s).sequences.size(), kMaxBatchSequences);
-  EXPECT_EQ(recorder_.take(kBegin + 2s).num_left_out, 3);
+  EXPECT_EQ(recorder_.take(kRecordBegin + 2s).sequences.size(), kMaxBatchSequences);
+  EXPECT_EQ(recorder_.take(kRecordBegin + 2s).num_left_out, 3);
   recorder_.ended(5);
   seen(most + 4, true, false, 2s);  // takes the place of one that has ended
-  const BatchTimeline timeline = recorder_.take(kBegin + 2s);
+  const BatchTimeline timeline = recorder_.take(kRecordBegin + 2s);
   EXPECT_EQ(timeline.num_left_out, 3);
   EXPECT_EQ(timeline.sequences.back().id, most + 4);
   recorder_.stop();
-  EXPECT_TRUE(recorder_.take(kBegin + 2s).sequences.empty());
+  EXPECT_TRUE(recorder_.take(kRecordBegin + 2s).sequences.empty());
 }
 
 }  // namespace
