@@ -44,12 +44,13 @@ struct EncoderFacts {
 
 // Pictures that a model takes.
 struct PictureFacts {
-  int32_t patch_width = 0;  // numbers of a patch; 0: the model takes no pictures
-  int32_t merge = 1;        // merge x merge patches of a frame make one token
-  int32_t max_patches = 0;  // of a picture, all frames
-  int32_t grid = 0;         // height and width of every picture in patches; 0: any
-  int32_t max_frames = 1;   // of a picture, or tiles
-  bool row_breaks = false;  // a text token stands behind each row of tokens
+  int32_t patch_width = 0;      // numbers of a patch; 0: the model takes no pictures
+  int32_t merge = 1;            // merge x merge patches of a frame make one token
+  int32_t max_patches = 0;      // of a picture, all frames
+  int32_t grid = 0;             // height and width of every picture in patches; 0: any
+  int32_t max_frames = 1;       // of a picture, or tiles
+  bool row_breaks = false;      // a text token stands behind each row of tokens
+  bool tiles_in_plane = false;  // see Picture::tile_rows
 };
 
 // All calls may come from any thread. Statuses have the codes of absl::StatusCode; their messages

@@ -96,6 +96,7 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .max_blocks = step.max_blocks,
           .num_embeddings = step.embeddings ? step.num_embeddings : 0,
           .num_features = step.num_features,
+          .feature_width = step.feature_width,
           .after = step.after,
           .cells = step.cells,
           .last = step.last,

@@ -78,8 +78,8 @@ StatusOr<std::unique_ptr<EncoderPass>> EncoderPass::create(
     return invalid_argument("{}: the engine is no encoder of {}", file.path().string(),
                             io::text_of(mapping));
   if (makes_features(plan) && plan.model.hidden_size != results.width)
-    return invalid_argument("{}: features of {} numbers; embeddings have {}", file.path().string(),
-                            plan.model.hidden_size, results.width);
+    return invalid_argument("{}: features of {} numbers; the decoder takes {}",
+                            file.path().string(), plan.model.hidden_size, results.width);
   std::unique_ptr<EncoderPass> pass(new EncoderPass(std::move(file), limits, results));
   RETURN_IF_ERROR(pass->allocate(device));
   DeviceMemory memory;

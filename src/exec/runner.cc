@@ -94,6 +94,7 @@ class EngineRunner : public Runner {
     if (!plan().mapping.is_single())
       rank_name_ = fmt::format("rank {} on {}", plan().mapping.rank, device.info().id());
     embedding_width_ = exec::embedding_width(plan());
+    feature_width_ = exec::feature_width(plan());
     RETURN_IF_ERROR(allocate(device, encoder ? &encoder->plan() : nullptr));
     if (plan().mapping.draws()) {
       ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_,
@@ -104,7 +105,7 @@ class EngineRunner : public Runner {
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
     memory.kv_cache = &cache_;
     if (encoder) {
-      const EncoderResults results{&cross_cache_, features_.bytes(), embedding_width_};
+      const EncoderResults results{&cross_cache_, features_.bytes(), feature_width_};
       ASSIGN_OR_RETURN(encoder_,
                        EncoderPass::create(*std::move(encoder), limits_, device, registry, results,
                                            exchange_, adapters_, plan().mapping));
@@ -520,6 +521,7 @@ class EngineRunner : public Runner {
     }
     step.features = reinterpret_cast<const BF16*>(features_.bytes());
     step.num_features = limits_.num_feature_blocks * limits_.block_tokens;
+    step.feature_width = feature_width_;
     step.scores = scores_.calls(index);
     const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get(), observer_); };
     const bool records = recorded_ && !profile_ && !observer_;
@@ -537,9 +539,9 @@ class EngineRunner : public Runner {
   const io::EngineFile file_;
   const RunnerLimits limits_;
   Device* device_ = nullptr;
-  int32_t embedding_width_ = 0;
+  int32_t embedding_width_ = 0, feature_width_ = 0;
   Buffer weights_, slot_tokens_, step_data_;
-  Buffer features_;  // of pictures, [num_feature_blocks * block_tokens, embedding_width_]
+  Buffer features_;  // of pictures, [num_feature_blocks * block_tokens, feature_width_]
   RopeTables ropes_;
   KvCache cache_, cross_cache_;           // cross_cache_: of cross attention
   std::unique_ptr<EncoderPass> encoder_;  // null: the model has none

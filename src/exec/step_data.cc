@@ -205,7 +205,8 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     const bool is_draft = i + row.num_drafts >= parts.tokens.size();
     const bool on_device =
         token == kTokenOnDevice && i + 1 == parts.tokens.size() && row.num_drafts == 0;
-    const bool is_given = (token == kTokenExternal || token == kTokenFeature) && !is_draft;
+    const bool is_given =
+        (token == kTokenExternal || token == kTokenFeature || token == kTokenRowEnd) && !is_draft;
     if (!on_device && !is_given && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
@@ -351,6 +352,7 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
     a.tokens[token] = id == kTokenOnDevice   ? -1 - row.slot
                       : id == kTokenExternal ? kernels::kFirstEmbedding + step.num_embeddings++
                       : id == kTokenFeature  ? kernels::kFirstFeature + *next.feature_rows++
+                      : id == kTokenRowEnd   ? kernels::kRowEnd
                                              : id;
     a.positions[token] = row.start + i;
     a.row_of_token[token] = r;

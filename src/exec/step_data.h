@@ -49,8 +49,8 @@ struct StepData {
   int32_t max_cross_blocks = 0;
   // Outside the block, set by the caller. Null: none.
   const BF16* embeddings = nullptr;
-  const BF16* features = nullptr;  // [num_features, width]: the feature pool
-  int32_t num_features = 0;
+  const BF16* features = nullptr;  // [num_features, feature_width]: the feature pool
+  int32_t num_features = 0, feature_width = 0;
   std::span<const ScoreCall> scores = {};
   size_t bytes = 0;  // used bytes of the block
 

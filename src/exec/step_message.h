@@ -50,6 +50,7 @@ struct StepRow {
 inline constexpr int32_t kTokenOnDevice = -1;  // input id = the slot's last sampled token
 inline constexpr int32_t kTokenExternal = -2;  // input = the next of the step's embeddings
 inline constexpr int32_t kTokenFeature = -3;   // input = the next of the step's feature_rows
+inline constexpr int32_t kTokenRowEnd = -4;    // input = kernels::Embed::row_end
 inline constexpr int32_t kNoBlock = -1;
 inline constexpr int32_t kMaxTreeDrafts = 64;
 inline constexpr int32_t kNoParent = -1;
@@ -120,8 +121,8 @@ struct LoraMatrixInfo {
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  // num_tokens per row: ids, kTokenExternal or kTokenFeature; the last one may be kTokenOnDevice.
-  // Drafts are ids.
+  // num_tokens per row: ids, kTokenExternal, kTokenFeature or kTokenRowEnd; the last one may be
+  // kTokenOnDevice. Drafts are ids.
   Array<int32_t> tokens;
   // num_drafts (<= kMaxTreeDrafts) per row with a tree: parents[i] < i is the draft before draft i,
   // kNoParent the row's last token that is no draft. Siblings differ. A draft is computed, and its

@@ -224,6 +224,22 @@ TEST_F(PicturesTest, FaultsNameThePart) {
   EXPECT_THAT(error("file:///etc/passwd"), HasSubstr("this server fetches no URLs"));
 }
 
+TEST_F(PicturesTest, TilesInThePlaneHaveTheirLayout) {
+  make_model(kTemplate,
+             R"({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 14},
+                 "crop_size": 14, "image_grid_pinpoints": [[14, 28], [28, 14]]})");
+  const Reply reply =
+      ask_chat(chat({part(data_url("rgb_97x31.png")), part(data_url("rgb_1x200.png"))}));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const auto first = static_cast<int32_t>(ids("user: ").size());
+  const auto between = static_cast<int32_t>(ids("\n").size());
+  EXPECT_EQ(input<int32_t>("image_tiles"), (std::vector<int32_t>{1, 2, 0, 0, 2, 1, 0, 1}));
+  EXPECT_EQ(input<int32_t>("image_grids"), (std::vector<int32_t>{3, 2, 2, 3, 2, 2}));
+  EXPECT_EQ(input<int32_t>("image_token_spans"),
+            (std::vector<int32_t>{first, 4 + 2 * 5, first + 14 + between, 4 + 4 * 1}));
+  EXPECT_THAT(fake_.last_inputs, HasSubstr("image_patches[1,24,147]"));
+}
+
 TEST_F(PicturesTest, AModelWithoutPicturesSaysSo) {
   fake_.picture_patch_width = 0;
   const Reply reply = ask_chat(chat({part(data_url("rgb_28x28.png"))}));

@@ -109,6 +109,8 @@ struct CacheView {
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 // Token t in [kFirstFeature, kFirstFeature / 2): row t - kFirstFeature of BatchView::features.
 inline constexpr int32_t kFirstFeature = kFirstEmbedding / 2;
+// Token of Embed::row_end; no feature has this index.
+inline constexpr int32_t kRowEnd = kFirstFeature / 2 - 1;
 
 // LoRA matrices of one adapter and module (Hu et al. 2021, "LoRA: Low-rank adaptation of large
 // language models"): y += scale * b^T (a x) in the module's columns. With a gain (DoRA, Liu et al.
@@ -134,13 +136,14 @@ struct BatchView {
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
   const int32_t* logit_tokens = nullptr;  // [m] tokens with logits
   const BF16* embeddings = nullptr;       // [num_embeddings, width of the embedding table]
-  const BF16* features = nullptr;         // [num_features, the same width]: an encoder's output
+  const BF16* features = nullptr;         // [num_features, feature_width]: an encoder's output
   // Components of the tokens' positions, [n, kPositionComponents]; null: each is the position.
   const int32_t* components = nullptr;
   int32_t num_rows = 0;  // rows of the step
   int32_t max_blocks = 0;
   int32_t num_embeddings = 0;
   int32_t num_features = 0;
+  int32_t feature_width = 0;  // the embedding's columns, then those of AddFeatures
   // Adapters; null: none in the step.
   const int32_t* adapters = nullptr;             // [rows of the call] adapter slot, -1: none
   const LoraMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
@@ -167,12 +170,19 @@ inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {
   return step.after[i] > 0 ? step.cells[i] : position;
 }
 
+// Columns [column, column + cols) of the feature that stands for token `t`; null: there is none.
+inline const BF16* feature_of(const BatchView& step, int64_t t, int64_t column, int64_t cols) {
+  if (t < kFirstFeature || t >= kFirstFeature / 2 || t - kFirstFeature >= step.num_features ||
+      column + cols > step.feature_width)
+    return nullptr;
+  return step.features + (t - kFirstFeature) * step.feature_width + column;
+}
+
 // The row that stands for token `t` < kFirstFeature / 2, bf16 [width]; null: there is none.
 inline const BF16* given_row(const BatchView& step, int64_t t, int64_t width) {
-  const bool is_feature = t >= kFirstFeature;
-  const int64_t row = t - (is_feature ? kFirstFeature : kFirstEmbedding);
-  if (row >= (is_feature ? step.num_features : step.num_embeddings)) return nullptr;
-  return (is_feature ? step.features : step.embeddings) + row * width;
+  if (t >= kFirstFeature) return feature_of(step, t, 0, width);
+  const int64_t row = t - kFirstEmbedding;
+  return row < step.num_embeddings ? step.embeddings + row * width : nullptr;
 }
 
 inline constexpr int32_t kNone = -1;

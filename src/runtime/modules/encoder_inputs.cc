@@ -22,6 +22,10 @@ void add_feature_rows(const sched::ScheduledRow& row, size_t index, int32_t bloc
     if (line > 0 && i % (line + 1) == line) continue;
     if (line > 0) i -= i / (line + 1);
     if (!rows.result_rows.empty()) i = rows.result_rows[static_cast<size_t>(i)];
+    if (i < 0) {
+      to.tokens[static_cast<size_t>(at - row.start)] = exec::kTokenRowEnd;
+      continue;
+    }
     to.tokens[static_cast<size_t>(at - row.start)] = exec::kTokenFeature;
     to.step.feature_rows.push_back(blocks[static_cast<size_t>(i / block_tokens)] * block_tokens +
                                    i % block_tokens);
