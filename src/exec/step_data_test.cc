@@ -92,6 +92,10 @@ TEST_F(StepDataTest, PicturesReadFeaturesAtPositionsWithComponents) {
   EXPECT_THAT(ints(step->tokens, 4), ElementsAreArray(Ids{7, f + 5, f + 2, -1}));
   EXPECT_THAT(ints(step->components, 12),
               ElementsAreArray(Ids{3, 3, 3, 4, 5, 6, 4, 4, 4, 7, 7, 7}));
+  const Ids end = {7, kTokenRowEnd};
+  const auto ended = pack_with(this->step({{2, 3, end, blocks_, 1}}));
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_THAT(ints(ended->tokens, 2), ElementsAreArray(Ids{7, kernels::kRowEnd}));
   const auto wrong = [&](const std::function<void(StepMessage&)>& edit) {
     StepMessage bad = good;
     edit(bad);
@@ -156,7 +160,7 @@ TEST_F(StepDataTest, NumbersTheEmbeddings) {
 }
 
 TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
-  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-4};
+  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-5};
   const Ids bad_block = {1, 10}, minus = {-1};
   EXPECT_THAT(error(StepMessage()), HasSubstr("0 rows"));
   EXPECT_THAT(error({{3, 0, tokens_, blocks_}}), HasSubstr("row 0: slot 3 is not in [0, 3)"));
@@ -167,7 +171,7 @@ TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error({{0, 0, tokens_, blocks_}, {1, 0, bad_token, blocks_}}),
               HasSubstr("row 1: token 100"));
   EXPECT_THAT(error({{0, 0, early, blocks_}}), HasSubstr("token -1"));
-  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -4"));
+  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -5"));
   EXPECT_THAT(error({{0, 2, tokens_, bad_block}}), HasSubstr("block 10 is not in [0, 10)"));
   EXPECT_THAT(error({{0, 0, tokens_, minus}}), HasSubstr("block -1"));
   EXPECT_THAT(error({{0, 0, many, blocks_}}), HasSubstr("9 tokens; at most 8"));

@@ -229,7 +229,7 @@ TEST_F(PicturesTest, TilesInThePlaneHaveTheirLayout) {
              R"({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 14},
                  "crop_size": 14, "image_grid_pinpoints": [[14, 28], [28, 14]]})");
   const Reply reply =
-      ask_chat(chat({part(data_url("rgb_97x31.png")), part(data_url("rgb_1x200.png"))}));
+      ask_chat(chat({part(data_url("rgb_97x31.png")), part(data_url("rgb_13x77.png"))}));
   ASSERT_EQ(reply.status, 200) << reply.body;
   const auto first = static_cast<int32_t>(ids("user: ").size());
   const auto between = static_cast<int32_t>(ids("\n").size());

@@ -25,6 +25,8 @@ ValueId rounded(Builder& b, const std::string& name, ValueId x) {
   return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
 }
 
+constexpr std::string_view kRowEndTensor = "image_newline";
+
 // A decoder layer; weights are looked up by name in all rule sets.
 class DecoderLayer {
  public:
@@ -281,8 +283,9 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
                                      io::ModelFacts facts) {
   Builder b(std::move(facts));
   const Weights w(b, t, weights.model);
-  const WeightId row_end =
-      t.row_end ? b.vector("embed.row_end", "image_newline", t.embed_size) : WeightId(kNone);
+  const WeightId row_end = t.row_end
+                               ? b.vector("embed.row_end", std::string(kRowEndTensor), t.embed_size)
+                               : WeightId(kNone);
   ValueId x =
       b.emit("embed", graph::Embed{.table = w["embed"], .row_end = row_end, .scale = t.embed_scale},
              t.embed_size)
@@ -312,6 +315,7 @@ bool decoder_ignores(const Traits& t, std::string_view tensor) {
   for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
                                      ".attention.bias", ".attention.masked_bias"})
     if (tensor.ends_with(end)) return true;
+  if (!t.row_end && tensor == kRowEndTensor) return true;
   return is_of_extra_layer(t, tensor) || (t.tied_embedding && tensor.ends_with("lm_head.weight")) ||
          (t.scores && tensor == kScoreTensor);
 }

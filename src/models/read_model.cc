@@ -429,6 +429,16 @@ StatusOr<Model> read_model(const std::filesystem::path& given, Half half) {
   return model;
 }
 
+Status leave_text_part(Model& model) {
+  Traits& t = model.traits;
+  if (t.deep_layers == 0 && !t.row_end) return ok();
+  t.deep_layers = 0, t.row_end = false;
+  ASSIGN_OR_RETURN(model.graph,
+                   build_decoder(t, *model.family->weights, std::move(model.graph.model)));
+  if (model.quantization.method == "compressed-tensors") set_experts_apart(model.graph);
+  return ok();
+}
+
 Ignores ignores_of(const Model& model) {
   const bool is_pictures = model.half == Half::kEncoder && model.pictures;
   return is_pictures ? picture_encoder_ignores : model.family->ignores;
