@@ -34,32 +34,42 @@ import ctranslate2
 from ctranslate2.converters.transformers import TransformersConverter
 
 SOUND_SECONDS, SOUND_POSITIONS = 30, 1500
+# Sizes of --small, by the names of each family.
+SMALL = dict(d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4, encoder_layers=2,
+             decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128)
 
 
-def config_of(nereid, name, cache):
+def config_of(nereid, name, cache, small):
     """The published dimensions, as `nereid bench --random-weights NAME` leaves them in its cache."""
     subprocess.run([nereid, "inspect", name, "--random-weights", "--device", "cpu"], check=True, stdout=subprocess.DEVNULL,
                    env=os.environ | {"NEREID_CACHE_DIR": str(cache)})
-    return json.loads((cache / "random_models" / name / "config.json").read_text())
+    config = json.loads((cache / "random_models" / name / "config.json").read_text())
+    return config | {key: value for key, value in SMALL.items() if small and key in config}
 
 
 class Words:
-    """A tokenizer for CTranslate2's converter: token i is "i"."""
+    """A tokenizer for CTranslate2's converter: token i is "i", but for those that its Whisper looks for by name."""
     unk_token, bos_token, eos_token, pad_token = "3", "0", "1", "0"
     unk_token_id, bos_token_id, eos_token_id, pad_token_id = 3, 0, 1, 0
     added_tokens_encoder, additional_special_tokens, special_tokens_map = {}, [], {}
 
-    def __init__(self, size):
-        self.size = size
+    def __init__(self, config):
+        self.names = {i: str(i) for i in range(config["vocab_size"])}
+        if config["model_type"] == "whisper":
+            start = config["decoder_start_token_id"]
+            self.names |= {start - 1: "<|endoftext|>", start: "<|startoftranscript|>",
+                           config["vocab_size"] - 1502: "<|notimestamps|>"}
+            self.eos_token = "<|endoftext|>"
+        self.ids = {name: i for i, name in self.names.items()}
 
     def get_vocab(self):
-        return {str(i): i for i in range(self.size)}
+        return self.ids
 
     def convert_ids_to_tokens(self, ids):
-        return str(ids) if isinstance(ids, int) else [str(i) for i in ids]
+        return self.names[ids] if isinstance(ids, int) else [self.names[i] for i in ids]
 
     def convert_tokens_to_ids(self, token):
-        return int(token) if str(token).isdigit() else 1
+        return self.ids.get(str(token), 1)
 
 
 def make_model(config, folder):
@@ -71,10 +81,10 @@ def make_model(config, folder):
 
 
 def convert(config, folder, to, weights):
-    transformers.AutoTokenizer.from_pretrained = lambda *_, **__: Words(config["vocab_size"])
+    transformers.AutoTokenizer.from_pretrained = lambda *_, **__: Words(config)
     if config["model_type"] == "whisper":
         transformers.AutoProcessor.from_pretrained = lambda *_, **__: types.SimpleNamespace(
-            tokenizer=Words(config["vocab_size"]), feature_extractor=None)
+            tokenizer=Words(config), feature_extractor=None)
     TransformersConverter(str(folder)).convert(str(to), quantization={"bf16": "bfloat16"}.get(weights, weights), force=True)
 
 
@@ -85,15 +95,14 @@ class Server:
             self.port = probe.getsockname()[1]
         self.process = subprocess.Popen(
             [nereid, "serve", str(folder), "--device", "cpu", "--weights", options.weights, "--threads", str(options.threads),
-             "--http-port", str(self.port), "--no-grpc", "--max-batch-size", "128", "--max-beam-width", "4",
-             "--no-enable-block-reuse"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
+             "--http-port", str(self.port), "--max-batch-size", "128", "--max-beam-width", "4", "--no-kv-cache-reuse"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while self.process.poll() is None:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v2/health/ready")
                 return
             except OSError:
                 time.sleep(0.5)
-        raise SystemExit("nereid serve is not ready")
+        raise SystemExit(f"nereid serve ended with code {self.process.returncode}")
 
     def generate(self, ids, new_tokens, beams):
         body = {"input_ids": ids, "input_lengths": len(ids), "request_output_len": new_tokens, "beam_width": beams,
@@ -115,7 +124,7 @@ class Server:
 
 
 def bench_texts(nereid, name, options, work):
-    config = config_of(nereid, name, work / "cache")
+    config = config_of(nereid, name, work / "cache", options.small)
     make_model(config, work / name)
     convert(config, work / name, work / "peer", options.weights)
     peer = ctranslate2.Translator(str(work / "peer"), device="cpu", intra_threads=options.threads,
@@ -142,7 +151,7 @@ def bench_texts(nereid, name, options, work):
 
 
 def bench_sound(nereid, name, options, work):
-    config = config_of(nereid, name, work / "cache")
+    config = config_of(nereid, name, work / "cache", options.small)
     make_model(config, work / name)
     convert(config, work / name, work / "peer", options.weights)
     peer = ctranslate2.models.Whisper(str(work / "peer"), device="cpu", intra_threads=options.threads,
@@ -183,6 +192,7 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--small", action="store_true", help="two layers of 64 columns: a test of this script, no figures")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
     print(f"CTranslate2 {ctranslate2.__version__}, {options.threads} threads, {' '.join(sys.argv[1:])}")

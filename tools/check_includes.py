@@ -2,7 +2,8 @@
 """Fails when a C++ file uses a name whose header neither it nor what it includes of the project includes.
 
 Release builds hide that: headers are precompiled, and several sources are compiled as one. Known are the names of
-libraries in STANDARD, and classes, enums and aliases that one header of src/ or include/ alone declares.
+libraries in STANDARD, classes, enums and aliases that one header of src/ or include/ alone declares, and functions
+that are called with the name of their folder (io::place_weights).
 (The debug preset compiles each file by itself, which takes an hour.)  usage: tools/check_includes.py"""
 import collections
 import pathlib
@@ -16,6 +17,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 DECLARED = re.compile(r"^(?:template <.*>\n)?(?:class|struct|enum class|enum|union)\s+(?:\[\[\w+\]\]\s+)?([A-Z]\w+)"
                       r"(?:\s+final)?\s*(?::[^;{]*)?\{|^using ([A-Z]\w+) =", re.M)
 ANYWHERE = re.compile(r"\b(?:class|struct|enum class|enum|union|using|typename|concept)\s+(?:alignas\(\w+\)\s+)?(?:\w+::)*([A-Z]\w+)")
+FUNCTION = re.compile(r"^(?:template <[^\n]*>\n)?(?:\[\[\w+\]\] )?(?:inline |constexpr )*[A-Za-z][\w:<>,*& ]*?[\s&*]([a-z]\w+)\(", re.M)
+CALL = re.compile(r"(?<![\w:])([a-z]\w+)::([a-z]\w+)\(")
 TEST_NAME = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\([^)]*\)", re.M)
 STANDARD = {
     "algorithm": "(?:ranges::)?(?:sort|stable_sort|find|find_if|all_of|any_of|none_of|copy|count|count_if|fill|replace|"
@@ -33,6 +36,10 @@ STANDARD = {
     "unordered_set": "unordered_set", "variant": "variant|visit|get_if|holds_alternative|monostate", "vector": "vector",
 }
 STANDARD = {header: re.compile(rf"\bstd::(?:{names})\b") for header, names in STANDARD.items()}
+# What the precompiled header brings of the project. Backends have a log of their own.
+PROJECT = {"src/base/json.h": "json::", "src/base/log.h": "log_(?:debug|info|warn|error)\\(",
+           "src/base/status.h": "RETURN_IF_ERROR|ASSIGN_OR_RETURN|(?:invalid_argument|not_found|unavailable)\\("}
+PROJECT = {pathlib.Path(header): re.compile(rf"(?<![\w.>:])(?:{names})") for header, names in PROJECT.items()}
 STANDARD["gtest/gtest.h"] = re.compile(r"\b(?:EXPECT|ASSERT)_[A-Z]+\b|\bADD_FAILURE\b")
 # Other headers that the standard guarantees to declare these names.
 ALSO = {"string": {"string_view", "sstream", "fstream"}, "string_view": {"string"}, "mutex": {"condition_variable"},
@@ -74,13 +81,15 @@ def main():
                 todo.append(header)
         return seen
 
-    homes, others = collections.defaultdict(set), collections.defaultdict(set)
+    homes, others, functions = (collections.defaultdict(set) for _ in range(3))
     for path, text in bare.items():
         declared = {a or b for a, b in DECLARED.findall(text)} if path.suffix == ".h" else set()
         for name in declared:
             homes[name].add(path)
         for name in set(ANYWHERE.findall(text)) - declared:
             others[name].add(path)
+        for name in FUNCTION.findall(text) if path.suffix == ".h" and path.parts[0] == "src" else []:
+            functions[path.parts[1], name].add(path)
     faults = []
     for path, text in sorted(bare.items()):
         if path.name == "precompiled.h" or path.suffix in (".cu", ".cuh"):
@@ -90,6 +99,12 @@ def main():
         for header, names in STANDARD.items():
             if header not in headers and not headers & ALSO.get(header, set()) and (used := names.search(text)):
                 faults.append(f"{path}: {used.group()} needs <{header}>")
+        for header, names in PROJECT.items():
+            if header not in files and (used := names.search(text)) and path.parts[:2] != ("src", "backend"):
+                faults.append(f"{path}: {used.group()} needs \"{header}\"")
+        for call in sorted(set(CALL.findall(text))):
+            if functions.get(call) and not functions[call] & files:
+                faults.append(f"{path}: {'::'.join(call)}() needs \"{next(iter(functions[call]))}\"")
         for name in sorted(set(re.findall(r"(?<![\w.:])(?<!->)[A-Z]\w+", text))):
             if len(homes.get(name, ())) == 1 and not (homes[name] | others[name]) & files:
                 faults.append(f"{path}: {name} needs \"{next(iter(homes[name]))}\"")

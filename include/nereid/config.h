@@ -213,6 +213,7 @@ struct ExecutorConfig {
   // good. On a CPU each finished part of a kernel is progress, so that no step is too long; on a
   // GPU each finished step is. 0: no limit; at most 86400.
   int32_t device_timeout_secs = 60;
+  bool expert_load = false;  // tokens of each expert are counted; on CPUs, ranks as threads
   int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none
   int32_t request_stats_max_iterations = 0;  // iterations whose RequestStats are kept; 0 = none
   std::string isa;  // CPU kernels: empty = best | generic | avx2 | avx512 | avx512_bf16 | amx

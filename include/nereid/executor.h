@@ -33,6 +33,7 @@ struct EncoderFacts {
   int32_t feature_width = 0;      // numbers of an audio frame; 0: inputs are token ids
   TokenId decoder_start_id = -1;  // first token of the decoder's prompt; -1: the model names none
   TokenId forced_bos_id = -1;     // the second one (forced_bos_token_id); -1: none
+  int32_t output_width = 0;       // numbers of a position's output; 0: outputs are not returned
 
   // The usual prompt of the decoder; empty: the model names none.
   std::vector<TokenId> decoder_prompt() const {
@@ -44,12 +45,13 @@ struct EncoderFacts {
 
 // Pictures that a model takes.
 struct PictureFacts {
-  int32_t patch_width = 0;  // numbers of a patch; 0: the model takes no pictures
-  int32_t merge = 1;        // merge x merge patches of a frame make one token
-  int32_t max_patches = 0;  // of a picture, all frames
-  int32_t grid = 0;         // height and width of every picture in patches; 0: any
-  int32_t max_frames = 1;   // of a picture, or tiles
-  bool row_breaks = false;  // a text token stands behind each row of tokens
+  int32_t patch_width = 0;      // numbers of a patch; 0: the model takes no pictures
+  int32_t merge = 1;            // merge x merge patches of a frame make one token
+  int32_t max_patches = 0;      // of a picture, all frames
+  int32_t grid = 0;             // height and width of every picture in patches; 0: any
+  int32_t max_frames = 1;       // of a picture, or tiles
+  bool row_breaks = false;      // a text token stands behind each row of tokens
+  bool tiles_in_plane = false;  // see Picture::tile_rows
 };
 
 // All calls may come from any thread. Statuses have the codes of absl::StatusCode; their messages
@@ -142,6 +144,11 @@ class Executor {
 
   virtual std::vector<MemoryUse> memory() const = 0;
   virtual std::vector<RankStats> ranks() const { return {}; }  // none: the model has one rank
+  // Timeline of the batch. Recorded from the first call on, until ten seconds pass without one; at
+  // other times steps cost nothing for it. Thread-safe.
+  virtual BatchTimeline batch_timeline() { return {}; }
+  // By layer; none without ExecutorConfig::expert_load, or without experts.
+  virtual std::vector<ExpertLoad> expert_load() const { return {}; }
   // None: there is one, which is not restarted.
   virtual std::vector<InstanceStats> instances() const { return {}; }
   virtual int32_t vocab_size() const = 0;

@@ -84,6 +84,9 @@ struct OutputConfig {
   std::vector<AttentionHead> alignment_heads;
   bool return_generation_logits =
       false;  // raw, f32 [output, vocab] of each sequence; not for beams
+  // Response::encoder_output of an encoder-decoder model. The input is encoded for this request
+  // alone: no result is taken from the cache for it.
+  bool return_encoder_output = false;
   // The result is Response::embedding, without tokens: max_tokens is 0, and no other output option
   // is set. For kMean no prefix is taken from the cache, since its hidden states are not kept.
   std::optional<Pooling> pooling;
@@ -170,13 +173,27 @@ struct EncoderInput {
   std::vector<float> features;
 };
 
+// Positions of the encoder's output that each position of an encoder-decoder model's decoder
+// attends to in its cross attention; a position that attends to none gets zeros from it.
+struct CrossAttentionMask {
+  int32_t num_positions = 0;  // of the encoder's output: all that the request's input has
+  // [rows, num_positions], 1: attended to, 0: not. Row i is of decoder position i, prompt included;
+  // the last one is also of all later positions. 1 to Executor::max_sequence_length() rows.
+  std::vector<uint8_t> attends;
+};
+
 // A picture of the prompt, or a video: frames of equal size. Equal ones are encoded once.
 struct Picture {
   // Tokens of input_token_ids that stand for it, whose ids count only for penalties:
   // frames * height * width / PictureFacts::merge^2 of them. With PictureFacts::row_breaks one more
-  // behind each row of width / merge, which is text.
+  // behind each row of width / merge, which is text. With PictureFacts::tiles_in_plane the tokens
+  // of frame 0, then those of the rows of the plane of tiles that are not cut, with one more behind
+  // each row, which is learned.
   int32_t first_token = 0, num_tokens = 0;
   int32_t frames = 1, height = 0, width = 0;  // in patches
+  // PictureFacts::tiles_in_plane: frames 1 to tile_rows * tile_columns are tiles, row by row;
+  // cut_rows and cut_columns of the plane's tokens are left out at each end. Else 0.
+  int32_t tile_rows = 0, tile_columns = 0, cut_rows = 0, cut_columns = 0;
   // Bits of bf16 numbers, finite, [frames * height * width, PictureFacts::patch_width]: pixel
   // values as the model's processor gives them.
   std::vector<uint16_t> patches;
@@ -200,9 +217,10 @@ struct Request {
   std::vector<TokenId> input_token_ids;
   std::optional<PromptTable> prompt_table;
   std::optional<EncoderInput> encoder_input;  // required by encoder-decoder models, else refused
-  std::vector<Picture> pictures;              // in the order of their tokens, without overlaps
-  int32_t max_tokens = 0;                     // new tokens, > 0; 0 with output.pooling
-  bool streaming = false;                     // one Response per step that produced tokens
+  std::optional<CrossAttentionMask> cross_attention_mask;  // unset: every position attends to all
+  std::vector<Picture> pictures;  // in the order of their tokens, without overlaps
+  int32_t max_tokens = 0;         // new tokens, > 0; 0 with output.pooling
+  bool streaming = false;         // one Response per step that produced tokens
   SamplingConfig sampling;
   OutputConfig output;
   std::vector<TokenId> end_ids;  // each of these ends the sequence; not part of the output

@@ -55,6 +55,12 @@ struct AttentionScores {
   std::vector<float> scores;                                 // [heads, tokens, positions]
 };
 
+// The output of an encoder-decoder model's encoder, after its last norm.
+struct EncoderOutput {
+  int32_t num_positions = 0, width = 0;
+  std::vector<float> values;  // [num_positions, width]: bf16 numbers
+};
+
 // Times on the steady clock and block counts of one sequence so far.
 struct RequestMetrics {
   std::chrono::steady_clock::time_point arrival, first_scheduled, first_token, last_token;
@@ -81,6 +87,7 @@ struct Response {
   std::shared_ptr<const std::vector<float>> context_logits;
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;   // see context_logits
   std::shared_ptr<const AttentionScores> attention_scores;  // see context_logits
+  std::shared_ptr<const EncoderOutput> encoder_output;      // see context_logits
   std::vector<float>
       embedding;  // [hidden_size], not normalised, or [num_labels]; empty unless output.pooling
   RequestMetrics metrics;

@@ -170,6 +170,37 @@ struct RankStats {
   double exchange_seconds = 0;
 };
 
+// A layer of experts, since the start.
+struct ExpertLoad {
+  int32_t layer = 0;
+  std::vector<int64_t> tokens;  // [experts]: for which the router has chosen each
+};
+
+// Part of a sequence's time in the batch, from `begin` to `end`: seconds before the snapshot.
+struct BatchSpan {
+  enum class Kind : uint8_t { kQueued, kPrefill, kDecode, kPaused };
+  Kind kind = Kind::kQueued;
+  double begin = 0, end = 0;
+  int32_t tokens = 0;  // computed, drafts included; a prefill span is one chunk of the prompt
+};
+struct BatchSequence {
+  RequestId id = 0;
+  int32_t instance = 0;  // of the model, which gives ids of its own
+  int32_t prompt_tokens = 0, generated_tokens = 0;
+  bool ended = false;
+  std::vector<BatchSpan>
+      spans;  // ascending, at most kMaxBatchSpans; chunks before these are joined
+};
+inline constexpr size_t kMaxBatchSpans = 64;
+inline constexpr size_t kMaxBatchSequences = 256;
+
+// Timeline of the batch over the last `seconds`.
+struct BatchTimeline {
+  double seconds = 0;
+  std::vector<BatchSequence> sequences;  // by arrival, at most kMaxBatchSequences an instance
+  int64_t num_left_out = 0;              // sequences beyond these, since the first snapshot
+};
+
 // An instance of a model (ExecutorConfig::num_instances), since the start of the model.
 struct InstanceStats {
   int32_t instance = 0;
@@ -182,5 +213,9 @@ struct InstanceStats {
 // null. The time is UTC, "MM-DD-YYYY HH:MM:SS.ffffff".
 std::string to_json(const IterationStats& stats);
 std::string to_json(const RequestStatsPerIteration& stats);
+// {"seconds": 60, "left_out": 0, "sequences": [{"id", "instance", "prompt_tokens",
+// "generated_tokens", "ended", "spans": [[kind, begin, end, tokens], ...]}]}; kinds are "queued",
+// "prefill", "decode", "paused", begin and end milliseconds before the snapshot.
+std::string to_json(const BatchTimeline& timeline);
 
 }  // namespace nereid

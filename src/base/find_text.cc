@@ -10,7 +10,8 @@ namespace nereid {
 size_t find_text(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (part.empty()) return from;
-  if (text.size() - from < part.size()) return std::string_view::npos;  // an empty text is null
+  // The data of an empty text may be null.
+  if (text.size() - from < part.size()) return std::string_view::npos;
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());

@@ -30,7 +30,7 @@ TEST(FindText, EqualsTheStringsOwnSearch) {
   EXPECT_EQ(find_text("ab", "", 3), std::string::npos);
   EXPECT_EQ(rfind_text("ab", ""), 2u);
   EXPECT_EQ(rfind_text("", "a"), std::string::npos);
-  EXPECT_EQ(find_text({}, "a"), std::string::npos);  // null
+  EXPECT_EQ(find_text({}, "a"), std::string::npos);  // data() is null
 }
 
 // The product of the lengths is 10^12: a search of that many comparisons would not

@@ -126,6 +126,10 @@ void read_picture(ObjectReader& in, Picture& p) {
   in.read("frames", p.frames);
   in.read("height", p.height);
   in.read("width", p.width);
+  in.read("tile_rows", p.tile_rows);
+  in.read("tile_columns", p.tile_columns);
+  in.read("cut_rows", p.cut_rows);
+  in.read("cut_columns", p.cut_columns);
 }
 
 void read_request(ObjectReader& in, Request& r) {

@@ -1,4 +1,4 @@
-// Texts of collective calls.
+// Names of collective calls in errors.
 #include "comm/link.h"
 
 #include <string_view>

@@ -197,6 +197,12 @@ void add_statistics(Options& options, ExecutorConfig& c) {
               .field = field(c.normalize_log_probs),
               .help = "with top-k, log-probabilities are relative to the k kept tokens",
               .parameter = "normalize_log_probs"},
+             {.name = "expert_load",
+              .field = field(c.expert_load),
+              .help = "tokens of each expert of each layer are counted, for the metric "
+                      "nereid_expert_tokens_total; on CPUs, with ranks as threads",
+              .flag = "--expert-load",
+              .parameter = "expert_load"},
              {.name = "iter_stats_max_iterations",
               .field = field(c.iter_stats_max_iterations),
               .help = "iterations whose statistics are kept; 0 = none",

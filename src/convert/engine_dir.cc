@@ -148,8 +148,9 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
   if (std::filesystem::equivalent(options.checkpoint_dir, options.output_dir, error))
     return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
                             options.output_dir.string());
-  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
+  ASSIGN_OR_RETURN(models::Model model, models::read_model(options.checkpoint_dir));
   RETURN_IF_ERROR(models::check_storable(model));
+  RETURN_IF_ERROR(models::leave_text_part(model));
   if (model.folders.empty())
     RETURN_IF_ERROR(models::refuse_encoder_decoder(
         model, "convert_checkpoint makes a checkpoint of two folders, of which engines are built"));

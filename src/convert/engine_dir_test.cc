@@ -323,5 +323,21 @@ TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {
               HasSubstr("the tokens of its prompts attend to one another"));
 }
 
+// Deep features and the row behind a picture's tokens are left out.
+TEST_F(EngineDirTest, TheTextPartOfAModelOfPicturesIsStored) {
+  for (const char* name : {"qwen3_vl", "llava_next"}) {
+    const auto from = std::filesystem::path(source_dir()) / "tests/picture_models" / name;
+    const auto report = convert_checkpoint({.model_dir = from, .output_dir = dir_ / "text" / name});
+    ASSERT_TRUE(report.ok()) << report.status();
+    const auto model = models::read_model(dir_ / "text" / name);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->traits.deep_layers, 0);
+    EXPECT_FALSE(model->traits.row_end);
+    const auto whole = models::read_model(from);
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_TRUE(whole->traits.deep_layers > 0 || whole->traits.row_end);
+  }
+}
+
 }  // namespace
 }  // namespace nereid::convert

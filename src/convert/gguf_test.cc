@@ -96,6 +96,26 @@ class GgufModelTest : public testing::Test {
     EXPECT_TRUE(write_file_atomic(dir_ / "model.gguf", bytes).ok());
     return dir_ / "model.gguf";
   }
+  // The values of all experts' matrices, which have `format` in the engine.
+  std::vector<float> numbers_of_experts(const std::filesystem::path& path,
+                                        const kernels::WeightFormat& format) {
+    std::vector<float> numbers;
+    const auto built = ensure_engine(path, registry_, DeviceInfo{}, cache_);
+    EXPECT_TRUE(built.ok()) << built.status();
+    if (!built.ok()) return numbers;
+    const auto engine = io::EngineFile::open(*built);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
+      const kernels::WeightView view = engine->weight(static_cast<io::WeightId>(i));
+      if (view.experts == 1 || view.format.is_float()) continue;
+      EXPECT_EQ(view.format, format) << engine->plan().weights[i].name;
+      for (int64_t e = 0; e < view.experts; ++e)
+        for (int64_t at = 0; at < view.n * view.k; ++at)
+          numbers.push_back(
+              kernels::weight_at(kernels::expert_of(view, e), at / view.k, at % view.k));
+    }
+    return numbers;
+  }
   std::string weights_and_plan(const std::filesystem::path& path) {
     const auto built = ensure_engine(path, registry_, DeviceInfo{}, cache_);
     EXPECT_TRUE(built.ok()) << built.status();
@@ -252,6 +272,15 @@ TEST_F(GgufModelTest, ExpertsInMxfp4AreTheSame) {
   const std::string expected = weights_and_plan(folder);
   EXPECT_NE(expected, "");
   EXPECT_TRUE(weights_and_plan(write(gguf_file(keys, tensors))) == expected);
+
+  // Without a kernel for MXFP4: integers that hold the same numbers.
+  const std::vector<float> stored_numbers = numbers_of_experts(folder, kernels::kMxfp4);
+  EXPECT_EQ(stored_numbers.size(), size_t{kLayers * kExperts * 3 * kHidden * kWidth});
+  std::get<kernels::Table<kernels::ExpertLinear>>(registry_.tables)[0].can =
+      [](const kernels::ExpertLinear& op, const DeviceInfo&) {
+        return op.weight.format != kernels::kMxfp4;
+      };
+  EXPECT_EQ(numbers_of_experts(folder, kernels::kMxfp4Integers), stored_numbers);
 }
 
 TEST_F(GgufModelTest, BecomesACheckpoint) {

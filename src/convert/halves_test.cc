@@ -63,7 +63,7 @@ class HalvesTest : public testing::Test {
     const io::EngineFile file = open(path, half);
     return {reinterpret_cast<const char*>(file.blob().data()), file.blob().size()};
   }
-  // All inputs of computation.
+  // The engine's plan and weights: everything that its results depend on.
   std::string engine(const std::filesystem::path& path, Half half) {
     io::Plan plan = open(path, half).plan();
     plan.model.name = plan.model.source_dir = "";

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/round_up.h"
 #include "graph/candidates.h"
+#include "io/engine_writer.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
 

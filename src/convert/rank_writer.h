@@ -51,7 +51,7 @@ class RankWriter {
   Status read_block(const models::RankBlock& block, int64_t row, int64_t rows);
   void forget(const graph::Weight& weight);
   Status write_block(const models::RankBlock& block, DType type, io::SafetensorsWriter& writer);
-  // At once: it is one head's matrix.
+  // Reads the whole block: it is one head's matrix.
   Status write_transposed(const models::RankBlock& block, DType type,
                           io::SafetensorsWriter& writer);
   Status write_zeros(uint64_t bytes, io::SafetensorsWriter& writer);

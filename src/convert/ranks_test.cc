@@ -55,7 +55,7 @@ class RanksTest : public testing::Test {
   std::string refusal(const std::string& model, const models::Ranks& ranks) {
     return std::string(message(convert(kTinyModels / model, "refused", ranks)));
   }
-  // All inputs of computation.
+  // The engine's plan and weights: everything that its results depend on.
   std::string engine(const std::filesystem::path& path) {
     const auto built = ensure_engine(path, registry_, DeviceInfo{}, cache_);
     EXPECT_TRUE(built.ok()) << built.status();

@@ -200,6 +200,7 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
                             options.output_dir.string());
   ASSIGN_OR_RETURN(models::Model model, models::read_model(options.model_dir));
   RETURN_IF_ERROR(models::check_storable(model));
+  RETURN_IF_ERROR(models::leave_text_part(model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(

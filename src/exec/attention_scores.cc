@@ -57,7 +57,7 @@ Status AttentionScores::stage(const StepMessageView& message, int32_t index) {
   staging.status = reserve(staging);
   left = message.scored_heads;
   int32_t token = 0;
-  size_t at = 0;  // number of the next score
+  size_t at = 0;  // index of the next score in the staged block
   for (const StepRow& row : message.rows) {
     const auto own = left.first(static_cast<size_t>(row.num_scored_heads));
     left = left.subspan(own.size());

@@ -96,12 +96,15 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .max_blocks = step.max_blocks,
           .num_embeddings = step.embeddings ? step.num_embeddings : 0,
           .num_features = step.num_features,
+          .feature_width = step.feature_width,
           .after = step.after,
           .cells = step.cells,
           .last = step.last,
           .cross_lengths = step.cross_lengths,
           .cross_table = step.cross_table,
-          .max_cross_blocks = step.max_cross_blocks};
+          .max_cross_blocks = step.max_cross_blocks,
+          .cross_mask = reinterpret_cast<const uint32_t*>(step.cross_mask),
+          .cross_mask_words = step.cross_mask_words};
 }
 
 }  // namespace
@@ -344,7 +347,8 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
 }
 
 Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
-                      const ProductObserver& observer, const StepData* windows) const {
+                      const ProductObserver& observer, const StepData* windows,
+                      ExpertCounter* experts) const {
   const kernels::BatchView arrays = view_of(step, slot_tokens_);
   const auto few = static_cast<size_t>(std::max(step.num_tokens, step.num_logits)) - 1;
   const bool is_few = !observer && few < few_.size() && few_[few];
@@ -392,6 +396,8 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     } else {
       RETURN_IF_ERROR(bound.run(op, stream));
     }
+    if constexpr (std::is_same_v<decltype(op), kernels::Route>)
+      if (experts) experts->add(bound.index, op.experts);
     stream.device().health().made_progress();  // for kernels outside the thread pool
     if (profile) {
       RETURN_IF_ERROR(stream.synchronize());

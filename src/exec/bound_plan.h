@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "exec/adapter_pool.h"
 #include "exec/exchange.h"
+#include "exec/expert_counter.h"
 #include "exec/kv_cache.h"
 #include "exec/profile.h"
 #include "exec/runner.h"
@@ -47,9 +48,11 @@ class BoundPlan {
   // Issues all calls of a step whose arrays are in device memory; errors name the call. Profile:
   // waits for each call and adds its time. Observer: waits before each observed call. Steps of few
   // rows run fused calls (fused_calls.h) unless observed.
+  // `experts`: counts what routers choose, on devices that run work synchronously.
   // `windows`: the step's tokens in other rows, for attention in windows.
   Status run(const StepData& step, Stream& stream, Profile* profile,
-             const ProductObserver& observer = {}, const StepData* windows = nullptr) const;
+             const ProductObserver& observer = {}, const StepData* windows = nullptr,
+             ExpertCounter* experts = nullptr) const;
 
   // f32 [num_rows, vocab], valid after run() until the next. Only of the last stage.
   View logits(int64_t num_rows) const;

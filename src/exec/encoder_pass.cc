@@ -78,8 +78,8 @@ StatusOr<std::unique_ptr<EncoderPass>> EncoderPass::create(
     return invalid_argument("{}: the engine is no encoder of {}", file.path().string(),
                             io::text_of(mapping));
   if (makes_features(plan) && plan.model.hidden_size != results.width)
-    return invalid_argument("{}: features of {} numbers; embeddings have {}", file.path().string(),
-                            plan.model.hidden_size, results.width);
+    return invalid_argument("{}: features of {} numbers; the decoder takes {}",
+                            file.path().string(), plan.model.hidden_size, results.width);
   std::unique_ptr<EncoderPass> pass(new EncoderPass(std::move(file), limits, results));
   RETURN_IF_ERROR(pass->allocate(device));
   DeviceMemory memory;
@@ -140,6 +140,7 @@ Status EncoderPass::check(const EncoderInput& input) const {
 Status EncoderPass::stage(const StepMessageView& message, int32_t index) {
   Staging& staging = staging_[static_cast<size_t>(index)];
   staging.step = {};
+  staging.outputs.clear();
   if (message.encoder_inputs.empty()) return ok();
   std::vector<StepRow> rows;
   std::vector<int32_t> blocks;
@@ -175,10 +176,45 @@ Status EncoderPass::stage(const StepMessageView& message, int32_t index) {
     return invalid_argument("encoder inputs: {} numbers of embeddings; {} tokens need {}",
                             message.encoder_embeddings.size(), packed->num_embeddings, numbers);
   RETURN_IF_ERROR(stage_embeddings(message.encoder_embeddings, staging));
+  RETURN_IF_ERROR(stage_outputs(message, staging));
   staging.step = *packed;
   if (!makes_features(file_.plan())) return ok();
   RETURN_IF_ERROR(stage_features(message, staging));
   return file_.plan().model.pictures.window > 0 ? stage_windows(message, staging) : ok();
+}
+
+int32_t EncoderPass::output_width() const {
+  return makes_features(file_.plan()) ? 0 : file_.plan().model.hidden_size;
+}
+
+// Memory for the outputs that come back to the host.
+Status EncoderPass::stage_outputs(const StepMessageView& message, Staging& staging) {
+  const auto width = static_cast<size_t>(output_width());
+  size_t tokens = 0;
+  for (size_t i = 0; i < message.encoder_inputs.size(); ++i) {
+    const EncoderInput& input = message.encoder_inputs[i];
+    if (input.is_returned < 0 || input.is_returned > (width > 0 ? 1 : 0))
+      return invalid_argument("encoder input {}: is_returned {}; allowed {}", i, input.is_returned,
+                              width > 0 ? "are 0 and 1" : "is 0: features are not returned");
+    if (input.is_returned != 0) tokens += static_cast<size_t>(input.num_tokens);
+  }
+  if (tokens == 0 || !file_.plan().mapping.draws()) return ok();
+  if (const size_t bytes = tokens * width * sizeof(BF16); bytes > staging.host_outputs.size()) {
+    ASSIGN_OR_RETURN(staging.host_outputs, device_->allocate_host(std::bit_ceil(bytes)));
+  }
+  staging.first_tokens.clear();
+  const auto* to = static_cast<const BF16*>(staging.host_outputs.data());
+  int32_t first = 0;
+  for (const EncoderInput& input : message.encoder_inputs) {
+    if (input.is_returned != 0) {
+      const size_t numbers = static_cast<size_t>(input.num_tokens) * width;
+      staging.first_tokens.push_back(first);
+      staging.outputs.push_back({input.num_tokens, {to, numbers}});
+      to += numbers;
+    }
+    first += input.num_tokens;
+  }
+  return ok();
 }
 
 // Adds the same tokens with windows as rows, behind the arrays of the step.
@@ -285,7 +321,21 @@ Status EncoderPass::run(int32_t index, Stream& stream) {
   const StepData windows = staging.windows.at(block, step_data_.bytes());
   Status status = bound_.run(step, stream, nullptr, {}, &windows);
   if (status.ok() && step.num_logits > 0) status = store_features(staging, stream);
+  if (status.ok()) status = read_outputs(staging, stream);
   return status.ok() ? status : annotate(status, "encoder");
+}
+
+Status EncoderPass::read_outputs(const Staging& staging, Stream& stream) const {
+  auto* to = static_cast<std::byte*>(staging.host_outputs.data());
+  for (size_t i = 0; i < staging.outputs.size(); ++i) {
+    const View& all = bound_.hidden()[0];
+    const size_t bytes = static_cast<size_t>(all.cols) * sizeof(BF16);
+    const auto rows = static_cast<size_t>(staging.outputs[i].num_tokens);
+    RETURN_IF_ERROR(stream.copy_rows(to, bytes, all.row<BF16>(staging.first_tokens[i]),
+                                     static_cast<size_t>(all.stride) * sizeof(BF16), bytes, rows));
+    to += rows * bytes;
+  }
+  return ok();
 }
 
 Status EncoderPass::store_features(const Staging& staging, Stream& stream) const {

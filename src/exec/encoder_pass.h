@@ -1,6 +1,6 @@
 // The encoder of an encoder-decoder model or of a model of pictures: runs a step's encoder inputs
 // in front of the decoder's rows, on the runner's stream, and stores their results: keys and values
-// of cross attention, or features.
+// of cross attention, or features. Outputs of inputs that ask for them come back to the host.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,14 @@ class EncoderPass {
   // Runs the inputs staged last under `index`; on the stream.
   Status run(int32_t index, Stream& stream);
 
+  // Numbers of a token's output; 0: of pictures, whose features are not returned.
+  int32_t output_width() const;
+  // Outputs that the step staged last under `index` returns, once it is done; none on other ranks
+  // than the drawing one.
+  std::span<const EncodedInput> outputs(int32_t index) const {
+    return staging_[static_cast<size_t>(index)].outputs;
+  }
+
   const io::EngineFile& file() const { return file_; }
   std::vector<MemoryItem> memory() const;
 
@@ -68,15 +76,20 @@ class EncoderPass {
     StepData step;     // no rows: no inputs
     StepData windows;  // the same tokens, with the windows as rows
     std::vector<FeatureRun> features;
+    Buffer host_outputs;
+    std::vector<int32_t> first_tokens;  // of each of `outputs`
+    std::vector<EncodedInput> outputs;
   };
 
   EncoderPass(io::EngineFile file, const RunnerLimits& limits, const EncoderResults& results);
   Status allocate(Device& device);
   Status stage_embeddings(std::span<const BF16> embeddings, Staging& staging);
+  Status stage_outputs(const StepMessageView& message, Staging& staging);
   Status stage_windows(const StepMessageView& message, Staging& staging);
   Status stage_features(const StepMessageView& message, Staging& staging);
   Status check(const EncoderInput& input) const;
   Status store_features(const Staging& staging, Stream& stream) const;
+  Status read_outputs(const Staging& staging, Stream& stream) const;
 
   const io::EngineFile file_;
   const RunnerLimits limits_;  // of the encoder's own steps

@@ -118,4 +118,19 @@ void Exchange::abort(const Status& reason) const {
   if (comms_.pipeline) comms_.pipeline->abort(reason);
 }
 
+StepGuard::~StepGuard() {
+  if (!is_done_) exchange_.abort(internal_error("{}: a step ended with an exception", rank_));
+}
+
+Status StepGuard::done(Status status) {
+  is_done_ = true;
+  if (status.ok()) return status;
+  if (!exchange_.failure().ok())
+    status = exchange_.failure();
+  else if (!rank_.empty())
+    status = annotate(status, rank_);
+  exchange_.abort(status);
+  return status;
+}
+
 }  // namespace nereid::exec

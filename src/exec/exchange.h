@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
@@ -64,6 +65,21 @@ class Exchange {
   const RankComms comms_;
   Status failure_;
   std::atomic<int64_t> nanoseconds_ = 0;
+};
+
+// Ends the exchange with other ranks if work of a step does not succeed, or throws.
+class StepGuard {
+ public:
+  // `rank`: its name in errors; empty: no other ranks.
+  StepGuard(const Exchange& exchange, const std::string& rank) : exchange_(exchange), rank_(rank) {}
+  ~StepGuard();
+  // The error of the rank that failed first, with its name.
+  Status done(Status status);
+
+ private:
+  const Exchange& exchange_;
+  const std::string& rank_;
+  bool is_done_ = false;
 };
 
 }  // namespace nereid::exec

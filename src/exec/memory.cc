@@ -24,7 +24,7 @@ constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr double kMaxCacheBytes = 1e18;  // keeps the sizes below in 64 bits
 constexpr int32_t kMaxBlocks = std::numeric_limits<int32_t>::max();
-constexpr int32_t kMaxFeatureRows = -(kernels::kFirstFeature / 2);
+constexpr int32_t kMaxFeatureRows = -(kernels::kFirstFeature / 2) - 1;  // without kRowEnd
 
 Status check_limit(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return ok();
@@ -153,8 +153,12 @@ int32_t embedding_width(const io::Plan& plan) {
   return 0;
 }
 
+int32_t feature_width(const io::Plan& plan) {
+  return embedding_width(plan) * (1 + plan.model.pictures.deep_layers);
+}
+
 size_t feature_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
-  return static_cast<size_t>(limits.block_tokens) * static_cast<size_t>(embedding_width(plan)) *
+  return static_cast<size_t>(limits.block_tokens) * static_cast<size_t>(feature_width(plan)) *
          sizeof(BF16);
 }
 

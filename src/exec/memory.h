@@ -36,6 +36,8 @@ int32_t cross_blocks_per_input(const RunnerLimits& limits);
 bool reads_components(const io::Plan& plan);
 // Width of an external embedding; 0: a stage without embeddings.
 int32_t embedding_width(const io::Plan& plan);
+// Columns of a row of the feature pool.
+int32_t feature_width(const io::Plan& plan);
 // Bytes of a block of an encoder's features, bf16.
 size_t feature_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
 

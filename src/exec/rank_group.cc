@@ -247,6 +247,10 @@ int32_t RankGroup::hidden_size() const { return drawing().hidden_size(); }
 int32_t RankGroup::num_states() const { return drawing().num_states(); }
 bool RankGroup::weighs_drafts() const { return drawing().weighs_drafts(); }
 int32_t RankGroup::embedding_width() const { return ranks_[0].runner->embedding_width(); }
+int32_t RankGroup::encoder_width() const { return drawing().encoder_width(); }
+std::span<const EncodedInput> RankGroup::encoder_outputs() const {
+  return drawing().encoder_outputs();
+}
 
 std::vector<MemoryItem> RankGroup::memory() const {
   std::vector<MemoryItem> table;
@@ -259,6 +263,13 @@ std::vector<RankFigures> RankGroup::ranks() const {
   std::vector<RankFigures> all;
   for (const Rank& rank : ranks_)
     for (RankFigures& figures : rank.runner->ranks()) all.push_back(std::move(figures));
+  return all;
+}
+
+std::vector<ExpertLoad> RankGroup::expert_load() const {
+  std::vector<ExpertLoad> all;
+  for (const Rank& rank : ranks_)
+    for (ExpertLoad& load : rank.runner->expert_load()) all.push_back(std::move(load));
   return all;
 }
 

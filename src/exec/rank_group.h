@@ -53,8 +53,11 @@ class RankGroup : public Runner {
   int32_t num_states() const override;
   bool weighs_drafts() const override;
   int32_t embedding_width() const override;
+  int32_t encoder_width() const override;
+  std::span<const EncodedInput> encoder_outputs() const override;
   std::vector<MemoryItem> memory() const override;  // of all ranks
   std::vector<RankFigures> ranks() const override;
+  std::vector<ExpertLoad> expert_load() const override;  // of all stages
   void set_recording(bool on) override;
   void set_profiling(bool on) override;
   // Calls of all ranks, those of one kind added up.

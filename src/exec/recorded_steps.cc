@@ -32,7 +32,7 @@ RecordedSteps::Entry& RecordedSteps::add(const StepData& step) {
 Status RecordedSteps::run(const StepData& step, Stream& stream,
                           const std::function<Status(Stream&)>& run) {
   if (!works_ || step.num_tokens != step.num_rows || step.num_embeddings > 0 ||
-      !step.scores.empty())
+      !step.scores.empty() || step.cross_mask)
     return run(stream);
   Entry* entry = find(step);
   const bool is_new = entry == nullptr;

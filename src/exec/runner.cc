@@ -15,6 +15,7 @@
 #include "exec/attention_scores.h"
 #include "exec/bound_plan.h"
 #include "exec/encoder_pass.h"
+#include "exec/expert_counter.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "exec/profile.h"
@@ -22,53 +23,11 @@
 #include "exec/rope_table.h"
 #include "exec/slot_sampler.h"
 #include "exec/step_data.h"
+#include "exec/step_in_flight.h"
 #include "exec/step_message.h"
 
 namespace nereid::exec {
 namespace {
-
-// Resources of a step in flight.
-struct Staging {
-  Buffer step_data;                            // written by launch(), copied to the device
-  Buffer host_embeddings, embeddings;          // host, and device copy
-  size_t embedding_bytes = 0;                  // of the step; 0: none, or their memory is missing
-  std::vector<std::shared_ptr<Event>> copies;  // block copies and adapter loads
-  StepData step;
-  std::unique_ptr<Event> used;  // reused event of an earlier step
-  bool in_use = false;
-  // A step with masks is submitted in two parts, by launch() and draw().
-  bool waits_for_masks = false;
-  std::unique_ptr<Event> forward;       // of the first part, once the second is submitted
-  std::unique_ptr<Event> used_forward;  // reused event of an earlier step
-  Status drawn;                         // error of draw()
-  // The drawing rank's slot tokens go to the other tensor ranks behind its sampling.
-  bool broadcasts = false;
-};
-
-// Ends the exchange with other ranks if work of a step does not succeed, or throws.
-class StepGuard {
- public:
-  StepGuard(const Exchange& exchange, const std::string& rank) : exchange_(exchange), rank_(rank) {}
-  ~StepGuard() {
-    if (!is_done_) exchange_.abort(internal_error("{}: a step ended with an exception", rank_));
-  }
-  // The error of the rank that failed first, with its name.
-  Status done(Status status) {
-    is_done_ = true;
-    if (status.ok()) return status;
-    if (!exchange_.failure().ok())
-      status = exchange_.failure();
-    else if (!rank_.empty())
-      status = annotate(status, rank_);
-    exchange_.abort(status);
-    return status;
-  }
-
- private:
-  const Exchange& exchange_;
-  const std::string& rank_;
-  bool is_done_ = false;
-};
 
 class EngineRunner : public Runner {
  public:
@@ -94,6 +53,7 @@ class EngineRunner : public Runner {
     if (!plan().mapping.is_single())
       rank_name_ = fmt::format("rank {} on {}", plan().mapping.rank, device.info().id());
     embedding_width_ = exec::embedding_width(plan());
+    feature_width_ = exec::feature_width(plan());
     RETURN_IF_ERROR(allocate(device, encoder ? &encoder->plan() : nullptr));
     if (plan().mapping.draws()) {
       ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_,
@@ -104,7 +64,7 @@ class EngineRunner : public Runner {
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
     memory.kv_cache = &cache_;
     if (encoder) {
-      const EncoderResults results{&cross_cache_, features_.bytes(), embedding_width_};
+      const EncoderResults results{&cross_cache_, features_.bytes(), feature_width_};
       ASSIGN_OR_RETURN(encoder_,
                        EncoderPass::create(*std::move(encoder), limits_, device, registry, results,
                                            exchange_, adapters_, plan().mapping));
@@ -117,6 +77,12 @@ class EngineRunner : public Runner {
     memory.adapters = &adapters_;
     memory.fused = fused_.bytes();
     memory.exchange = &exchange_;
+    if (limits_.counts_experts && plan().mapping.tensor_rank() == 0) {
+      if (device.info().kind != DeviceKind::kCpu)
+        return unsupported("expert_load: true is for models on CPUs, not on {}",
+                           device.info().id());
+      experts_ = std::make_unique<ExpertCounter>(plan());
+    }
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
     if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
@@ -139,9 +105,9 @@ class EngineRunner : public Runner {
     while (index < limits_.depth && staging_[index].in_use) ++index;
     if (index == limits_.depth)
       return invalid_argument("{} steps are in flight already; wait for one first", limits_.depth);
-    if (std::ranges::any_of(staging_, [](const Staging& s) { return s.waits_for_masks; }))
+    if (std::ranges::any_of(staging_, [](const StepInFlight& s) { return s.waits_for_masks; }))
       return invalid_argument("a step in flight waits for its masks; draw it first");
-    Staging& staging = staging_[index];
+    StepInFlight& staging = staging_[index];
     ASSIGN_OR_RETURN(const StepMessageView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
     RETURN_IF_ERROR(check_onboards(step.onboards));
@@ -184,7 +150,7 @@ class EngineRunner : public Runner {
   }
 
   void draw(Ticket& ticket, std::span<const std::byte> masks) override {
-    Staging& staging = staging_[staging_of(ticket)];
+    StepInFlight& staging = staging_[staging_of(ticket)];
     staging.drawn = issue_draw(staging_of(ticket), masks, event_of(ticket));
     staging.waits_for_masks = false;
     if (!staging.drawn.ok()) exchange_.abort(staging.drawn);
@@ -193,7 +159,7 @@ class EngineRunner : public Runner {
   StatusOr<StepResult> wait(Ticket& ticket) override {
     if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
     const int32_t index = staging_of(ticket);
-    Staging& staging = staging_[index];
+    StepInFlight& staging = staging_[index];
     Status status = event_of(ticket)->wait();
     if (staging.forward) {  // the forward pass's error takes precedence
       if (Status computed = staging.forward->wait(); !computed.ok()) status = computed;
@@ -251,9 +217,18 @@ class EngineRunner : public Runner {
         return {plan().model.num_cross_layers, cross->heads.num};
     return {};
   }
+  int32_t encoder_width() const override {
+    return encoder_ && plan().model.num_cross_layers > 0 ? encoder_->output_width() : 0;
+  }
+  std::span<const EncodedInput> encoder_outputs() const override {
+    return encoder_ ? encoder_->outputs(last_done_) : std::span<const EncodedInput>();
+  }
   std::vector<RankFigures> ranks() const override {
     if (plan().mapping.is_single()) return {};
     return {{plan().mapping.rank, device_->info().id(), num_steps_, exchange_.seconds()}};
+  }
+  std::vector<ExpertLoad> expert_load() const override {
+    return experts_ ? experts_->load() : std::vector<ExpertLoad>();
   }
   std::vector<MemoryItem> memory() const override {
     std::vector<MemoryItem> table = memory_table(plan(), limits_, device_->info());
@@ -323,7 +298,7 @@ class EngineRunner : public Runner {
     ASSIGN_OR_RETURN(step_data_,
                      device.allocate(StepData::max_bytes(limits_, cache_.groups().size())));
     staging_.resize(static_cast<size_t>(limits_.depth));
-    for (Staging& staging : staging_) {
+    for (StepInFlight& staging : staging_) {
       ASSIGN_OR_RETURN(staging.step_data,
                        device.allocate_host(StepData::max_bytes(limits_, cache_.groups().size())));
     }
@@ -351,7 +326,7 @@ class EngineRunner : public Runner {
   }
 
   // ResourceExhausted: no memory for the embeddings.
-  Status stage_embeddings(std::span<const BF16> embeddings, Staging& staging) {
+  Status stage_embeddings(std::span<const BF16> embeddings, StepInFlight& staging) {
     staging.embedding_bytes = 0;
     const size_t bytes = embeddings.size_bytes();
     if (bytes == 0) return ok();
@@ -374,7 +349,7 @@ class EngineRunner : public Runner {
   // Submits block copies: to and from the host on the copy stream, beside the step in flight;
   // within the device on the step stream. Each run of one kind waits for the previous run, and the
   // step for all of them.
-  Status issue_copies(std::span<const BlockCopy> copies, Staging& staging) {
+  Status issue_copies(std::span<const BlockCopy> copies, StepInFlight& staging) {
     staging.copies.clear();
     for (size_t begin = 0, end = 0; begin < copies.size(); begin = end) {
       const bool host = cache_.touches_host(copies[begin]);
@@ -470,7 +445,7 @@ class EngineRunner : public Runner {
   // `event`: of the forward pass; becomes that of the whole step.
   Status issue_draw(int32_t index, std::span<const std::byte> masks,
                     std::unique_ptr<Event>& event) {
-    Staging& staging = staging_[index];
+    StepInFlight& staging = staging_[index];
     if (!staging.waits_for_masks) return invalid_argument("the step waits for no masks");
     RETURN_IF_ERROR(device_->health().failure());
     ASSIGN_OR_RETURN(const MaskView view, decode_masks(masks));
@@ -513,15 +488,18 @@ class EngineRunner : public Runner {
     const std::byte* const block = staging_[index].step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
     StepData step = staged.at(block, step_data_.bytes());
-    if (const Staging& s = staging_[index]; s.embedding_bytes > 0) {
+    if (const StepInFlight& s = staging_[index]; s.embedding_bytes > 0) {
       RETURN_IF_ERROR(
           stream.copy(s.embeddings.data(), s.host_embeddings.data(), s.embedding_bytes));
       step.embeddings = static_cast<const BF16*>(s.embeddings.data());
     }
     step.features = reinterpret_cast<const BF16*>(features_.bytes());
     step.num_features = limits_.num_feature_blocks * limits_.block_tokens;
+    step.feature_width = feature_width_;
     step.scores = scores_.calls(index);
-    const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get(), observer_); };
+    const auto run = [&](Stream& s) {
+      return bound_.run(step, s, profile_.get(), observer_, nullptr, experts_.get());
+    };
     const bool records = recorded_ && !profile_ && !observer_;
     RETURN_IF_ERROR(records ? recorded_->run(step, stream, run) : run(stream));
     RETURN_IF_ERROR(scores_.read(index, stream));
@@ -537,22 +515,23 @@ class EngineRunner : public Runner {
   const io::EngineFile file_;
   const RunnerLimits limits_;
   Device* device_ = nullptr;
-  int32_t embedding_width_ = 0;
+  int32_t embedding_width_ = 0, feature_width_ = 0;
   Buffer weights_, slot_tokens_, step_data_;
-  Buffer features_;  // of pictures, [num_feature_blocks * block_tokens, embedding_width_]
+  Buffer features_;  // of pictures, [num_feature_blocks * block_tokens, feature_width_]
   RopeTables ropes_;
   KvCache cache_, cross_cache_;           // cross_cache_: of cross attention
   std::unique_ptr<EncoderPass> encoder_;  // null: the model has none
   AttentionScores scores_;
   AdapterPool adapters_;
   Buffer arenas_[io::kNumExtents], fused_;
-  std::vector<Staging> staging_;          // [depth]
+  std::vector<StepInFlight> staging_;     // [depth]
   std::unique_ptr<SlotSampler> sampler_;  // null: another rank draws
   Exchange exchange_;
   std::string rank_name_;               // in errors; empty: no other ranks
   int32_t last_done_ = 0;               // staging of the step that was waited for last
   std::atomic<int64_t> num_steps_ = 0;  // that succeeded
   BoundPlan bound_;
+  std::unique_ptr<ExpertCounter> experts_;  // null: not counted
   std::unique_ptr<Profile> profile_;
   ProductObserver observer_;
   std::function<void()> accepted_;

@@ -19,6 +19,7 @@
 #include "kernels/api/ops.h"
 #include "kernels/api/registry.h"
 #include "kernels/api/sample.h"
+#include "nereid/stats.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -53,6 +54,7 @@ struct RunnerLimits {
   int32_t num_cross_blocks = 0;    // blocks of the keys and values of cross attention
   // Models of pictures: blocks of block_tokens rows of their encoder's features.
   int32_t num_feature_blocks = 0;
+  bool counts_experts = false;  // see Runner::expert_load(); on CPUs
   bool has_components = false;  // a rope table reads components of positions
   bool has_last = false;        // rows may have StepRow::has_last
 
@@ -72,6 +74,12 @@ struct RankFigures {
   std::string device;           // "cpu" | "cuda:0"
   int64_t num_steps = 0;        // done
   double exchange_seconds = 0;  // see Exchange::seconds()
+};
+
+// The output of an encoder input that asks for it (EncoderInput::is_returned).
+struct EncodedInput {
+  int32_t num_tokens = 0;
+  std::span<const BF16> values;  // [num_tokens, encoder_width()]
 };
 
 // Heads of cross attention whose scores rows may ask for, of each layer.
@@ -183,11 +191,21 @@ class Runner {
   // Without layers: no scores, as of a model without cross attention, or on several ranks.
   virtual ScoredHeads scored_heads() const { return {}; }
 
+  // Width of an encoder's output; 0: outputs are not returned, as of a model without cross
+  // attention, or with ranks in other processes.
+  virtual int32_t encoder_width() const { return 0; }
+  // Outputs of the step that was waited for last, in the order of its inputs; valid as its results.
+  virtual std::span<const EncodedInput> encoder_outputs() const { return {}; }
+
   // One per rank; none for a runner without other ranks.
   virtual std::vector<RankFigures> ranks() const { return {}; }
 
-  // Memory report, without external embeddings and attention scores: their memory (for each step in
-  // flight, device and host) is allocated by the first step with some.
+  // Since the start, by layer: of a rank its stage's, and of tensor ranks only the first one has
+  // some, since all route alike. None without RunnerLimits::counts_experts. Thread-safe.
+  virtual std::vector<ExpertLoad> expert_load() const { return {}; }
+
+  // Memory report, without external embeddings, attention scores and outputs of encoders: their
+  // memory (for each step in flight, device and host) is allocated by the first step with some.
   virtual std::vector<MemoryItem> memory() const { return {}; }
 
   // Default true: decode steps of a known shape are replayed as one recording where the device

@@ -2,6 +2,7 @@
 #include "exec/step_data.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/round_up.h"
 #include "exec/memory.h"
@@ -21,7 +22,8 @@ struct RowParts {
   std::span<const int32_t> blocks;   // [groups, blocks up to end()]
   std::span<const int32_t> cross;    // blocks of the encoder's output
   std::span<const int32_t> components;
-  std::span<const int32_t> last;  // of the tokens; empty: their own positions
+  std::span<const int32_t> last;   // of the tokens; empty: their own positions
+  std::span<const uint32_t> mask;  // of cross attention, by position; empty: none
 };
 
 size_t num_cross_blocks(int32_t length, int32_t block_tokens) {
@@ -39,6 +41,7 @@ class RowReader {
         cross_(message.cross_blocks),
         components_(message.components),
         last_(message.last),
+        masks_(message.cross_masks),
         num_groups_(num_groups),
         block_tokens_(block_tokens) {}
 
@@ -80,13 +83,22 @@ class RowReader {
     const size_t num_last = row.has_last != 0 ? num_tokens : 0;
     if (num_last > last_.size())
       return invalid_argument("{} last positions are left for {} tokens", last_.size(), num_last);
+    const size_t num_mask =
+        row.has_cross_mask != 0
+            ? num_tokens * static_cast<size_t>(cross_mask_words(row.cross_length))
+            : 0;
+    if (num_mask > masks_.size())
+      return invalid_argument("{} words of cross_masks are left for {} tokens and {} positions",
+                              masks_.size(), num_tokens, row.cross_length);
     RowParts parts{row,
                    tokens_.first(num_tokens),
                    parents_.first(num_parents),
                    blocks_.first(num_blocks),
                    cross_.first(num_cross),
                    components_.first(num_components),
-                   last_.first(num_last)};
+                   last_.first(num_last),
+                   masks_.first(num_mask)};
+    masks_ = masks_.subspan(num_mask);
     last_ = last_.subspan(num_last);
     components_ = components_.subspan(num_components);
     cross_ = cross_.subspan(num_cross);
@@ -103,6 +115,8 @@ class RowReader {
     if (!components_.empty())
       return invalid_argument("{} components belong to no row", components_.size());
     if (!last_.empty()) return invalid_argument("{} last positions belong to no row", last_.size());
+    if (!masks_.empty())
+      return invalid_argument("{} words of cross_masks belong to no row", masks_.size());
     if (tokens_.empty() && blocks_.empty()) return ok();
     return invalid_argument("{} tokens and {} blocks belong to no row", tokens_.size(),
                             blocks_.size());
@@ -111,6 +125,7 @@ class RowReader {
  private:
   std::span<const StepRow> rows_;
   std::span<const int32_t> tokens_, parents_, blocks_, cross_, components_, last_;
+  std::span<const uint32_t> masks_;
   const size_t num_groups_;
   const int32_t block_tokens_;
 };
@@ -205,7 +220,8 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     const bool is_draft = i + row.num_drafts >= parts.tokens.size();
     const bool on_device =
         token == kTokenOnDevice && i + 1 == parts.tokens.size() && row.num_drafts == 0;
-    const bool is_given = (token == kTokenExternal || token == kTokenFeature) && !is_draft;
+    const bool is_given =
+        (token == kTokenExternal || token == kTokenFeature || token == kTokenRowEnd) && !is_draft;
     if (!on_device && !is_given && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
@@ -225,6 +241,9 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
     return invalid_argument("{} rows of logits to read of {}", row.num_read, row.num_logits);
+  if (row.has_cross_mask < 0 || row.has_cross_mask > (row.cross_length > 0 ? 1 : 0))
+    return invalid_argument("has_cross_mask {} with {} positions of an encoder's output",
+                            row.has_cross_mask, row.cross_length);
   for (const int32_t block : parts.cross)
     if (block < 0 || block >= limits.num_cross_blocks)
       return invalid_argument("cross block {} is not in [0, {})", block, limits.num_cross_blocks);
@@ -258,6 +277,7 @@ struct Arrays {
   int32_t* components = nullptr;
   int32_t* cross_lengths = nullptr;
   int32_t* cross_table = nullptr;
+  int32_t* cross_mask = nullptr;
 };
 
 // Checks all rows; returns the counts of the step.
@@ -296,6 +316,7 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
   if (limits.num_cross_blocks > 0)
     step.max_cross_blocks = table_width((longest_cross - 1) / limits.block_tokens + 1,
                                         (limits.max_encoder_length - 1) / limits.block_tokens + 1);
+  if (!message.cross_masks.empty()) step.cross_mask_words = cross_mask_words(longest_cross);
   return step;
 }
 
@@ -327,10 +348,12 @@ Arrays lay_out(const StepMessageView& message, size_t num_groups, const RunnerLi
     a.cross_lengths = take(num_rows);
     a.cross_table = take(num_rows * static_cast<size_t>(step.max_cross_blocks));
   }
+  if (step.cross_mask_words > 0)
+    a.cross_mask = take(num_tokens * static_cast<size_t>(step.cross_mask_words));
   return a;
 }
 
-// Arrays of a message as far as they are read.
+// The next element to read of each array of a message.
 struct Cursor {
   const int32_t* parents;
   const int32_t* feature_rows;
@@ -351,6 +374,7 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
     a.tokens[token] = id == kTokenOnDevice   ? -1 - row.slot
                       : id == kTokenExternal ? kernels::kFirstEmbedding + step.num_embeddings++
                       : id == kTokenFeature  ? kernels::kFirstFeature + *next.feature_rows++
+                      : id == kTokenRowEnd   ? kernels::kRowEnd
                                              : id;
     a.positions[token] = row.start + i;
     a.row_of_token[token] = r;
@@ -380,6 +404,18 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
     to = std::fill_n(to, kCount, a.positions[t] + row.component_offset);
 }
 
+// Masks of the row's tokens, from `token` on; `words`: by position, from StepRow::start on.
+void fill_masks(const StepRow& row, int32_t token, const uint32_t* words, const Arrays& a,
+                const StepData& step) {
+  const int32_t own = cross_mask_words(row.cross_length), all = step.cross_mask_words;
+  for (int32_t end = token + row.num_tokens; token < end; ++token) {
+    int32_t* const to = a.cross_mask + int64_t{token} * all;
+    std::fill_n(to, all, -1);
+    const int64_t at = a.positions[token] - row.start;  // drafts of a tree share positions
+    if (row.has_cross_mask != 0) std::memcpy(to, words + at * own, sizeof(*words) * own);
+  }
+}
+
 void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits,
           const Arrays& a, StepData& step) {
   int32_t token = 0, logit = 0;
@@ -387,10 +423,14 @@ void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits&
               message.last.data()};
   const int32_t* blocks = message.blocks.data();
   const int32_t* cross = message.cross_blocks.data();
+  const uint32_t* masks = message.cross_masks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = message.rows[r];
     a.row_begin[r] = token;
     fill_tokens(message, r, token, logit, next, a, step);
+    if (a.cross_mask) fill_masks(row, token, masks, a, step);
+    if (row.has_cross_mask != 0)
+      masks += int64_t{row.num_tokens} * cross_mask_words(row.cross_length);
     token += row.num_tokens;
     logit += row.num_logits;
     const auto num_blocks = static_cast<int32_t>(num_blocks_for(row.end(), limits.block_tokens));
@@ -421,7 +461,10 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t cross_blocks = limits.num_cross_blocks > 0
                                   ? num_cross_blocks(limits.max_encoder_length, limits.block_tokens)
                                   : 0;
-  const size_t cross = cross_blocks > 0 ? padded(rows) + padded(rows * cross_blocks) : 0;
+  const auto mask_words = static_cast<size_t>(exec::cross_mask_words(limits.max_encoder_length));
+  const size_t cross =
+      cross_blocks > 0 ? padded(rows) + padded(rows * cross_blocks) + padded(tokens * mask_words)
+                       : 0;
   const size_t components =
       limits.has_components ? padded(kernels::kPositionComponents * tokens) : 0;
   const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
@@ -450,6 +493,7 @@ StatusOr<StepData> StepData::pack(const StepMessageView& message,
   step.components = arrays.components;
   step.cross_lengths = arrays.cross_lengths;
   step.cross_table = arrays.cross_table;
+  step.cross_mask = arrays.cross_mask;
   return step;
 }
 
@@ -458,7 +502,8 @@ StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   for (const int32_t** array :
        {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
         &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells,
-        &moved.last, &moved.components, &moved.cross_lengths, &moved.cross_table}) {
+        &moved.last, &moved.components, &moved.cross_lengths, &moved.cross_table,
+        &moved.cross_mask}) {
     if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);

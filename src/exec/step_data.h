@@ -47,10 +47,12 @@ struct StepData {
   const int32_t* cross_lengths = nullptr;  // [num_rows]
   const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks], unused entries 0
   int32_t max_cross_blocks = 0;
+  const int32_t* cross_mask = nullptr;  // bits [num_tokens, cross_mask_words]; null: no row has any
+  int32_t cross_mask_words = 0;
   // Outside the block, set by the caller. Null: none.
   const BF16* embeddings = nullptr;
-  const BF16* features = nullptr;  // [num_features, width]: the feature pool
-  int32_t num_features = 0;
+  const BF16* features = nullptr;  // [num_features, feature_width]: the feature pool
+  int32_t num_features = 0, feature_width = 0;
   std::span<const ScoreCall> scores = {};
   size_t bytes = 0;  // used bytes of the block
 

@@ -92,6 +92,10 @@ TEST_F(StepDataTest, PicturesReadFeaturesAtPositionsWithComponents) {
   EXPECT_THAT(ints(step->tokens, 4), ElementsAreArray(Ids{7, f + 5, f + 2, -1}));
   EXPECT_THAT(ints(step->components, 12),
               ElementsAreArray(Ids{3, 3, 3, 4, 5, 6, 4, 4, 4, 7, 7, 7}));
+  const Ids end = {7, kTokenRowEnd};
+  const auto ended = pack_with(this->step({{2, 3, end, blocks_, 1}}));
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_THAT(ints(ended->tokens, 2), ElementsAreArray(Ids{7, kernels::kRowEnd}));
   const auto wrong = [&](const std::function<void(StepMessage&)>& edit) {
     StepMessage bad = good;
     edit(bad);
@@ -109,6 +113,51 @@ TEST_F(StepDataTest, PicturesReadFeaturesAtPositionsWithComponents) {
   EXPECT_THAT(wrong([](StepMessage& m) { m.rows[0].num_components = -1; }),
               HasSubstr("num_components -1"));
   EXPECT_THAT(error(good), HasSubstr("of a model without"));
+}
+
+TEST_F(StepDataTest, MasksOfCrossAttentionGoToTheirTokens) {
+  RunnerLimits limits = kStepLimits;
+  limits.max_encoder_length = 40;
+  limits.num_cross_blocks = 30;
+  limits.has_trees = true;
+  limits.max_logits = 8;
+  std::vector<std::byte> block(StepData::max_bytes(limits, 1));
+  const auto pack_with = [&](const StepMessage& step) {
+    message_.clear();
+    encode(step, message_);
+    return StepData::pack(decode(message_).value(), kOneGroup, limits, kVocab, block.data());
+  };
+  // The tree's drafts, 8 and 9, both follow 7.
+  StepMessage good = this->step({{2, 3, tokens_, blocks_, 1}, {0, 0, one_, blocks_, 1}});
+  good.rows[0].cross_length = 5;
+  good.rows[0].has_cross_mask = 1;
+  good.rows[0].num_drafts = 2;
+  good.rows[0].num_logits = 3;
+  good.rows[0].samples = 1;
+  good.rows[0].has_tree = 1;
+  good.parents = {-1, -1};
+  good.rows[1].cross_length = 33;
+  good.cross_blocks = {3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  good.cross_masks = {11, 22, 33};
+  const auto step = pack_with(good);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_LE(step->bytes, block.size());
+  EXPECT_EQ(step->cross_mask_words, 2);
+  EXPECT_THAT(ints(step->cross_mask, 8), ElementsAreArray(Ids{11, -1, 22, -1, 22, -1, -1, -1}));
+  const auto wrong = [&](const std::function<void(StepMessage&)>& edit) {
+    StepMessage bad = good;
+    edit(bad);
+    return pack_with(bad).status().ToString();
+  };
+  EXPECT_THAT(wrong([](StepMessage& m) { m.cross_masks.pop_back(); }),
+              HasSubstr("row 0: 2 words of cross_masks are left for 3 tokens and 5 positions"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.cross_masks.push_back(0); }),
+              HasSubstr("1 words of cross_masks belong to no row"));
+  EXPECT_THAT(wrong([](StepMessage& m) { m.rows[0].has_cross_mask = -1; }),
+              HasSubstr("row 0: has_cross_mask -1"));
+  good.cross_masks.clear();
+  good.rows[0].has_cross_mask = 0;
+  EXPECT_EQ(pack_with(good)->cross_mask, nullptr);
 }
 
 TEST_F(StepDataTest, TokensAttendAheadWithinTheirRow) {
@@ -156,7 +205,7 @@ TEST_F(StepDataTest, NumbersTheEmbeddings) {
 }
 
 TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
-  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-4};
+  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-5};
   const Ids bad_block = {1, 10}, minus = {-1};
   EXPECT_THAT(error(StepMessage()), HasSubstr("0 rows"));
   EXPECT_THAT(error({{3, 0, tokens_, blocks_}}), HasSubstr("row 0: slot 3 is not in [0, 3)"));
@@ -167,7 +216,7 @@ TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error({{0, 0, tokens_, blocks_}, {1, 0, bad_token, blocks_}}),
               HasSubstr("row 1: token 100"));
   EXPECT_THAT(error({{0, 0, early, blocks_}}), HasSubstr("token -1"));
-  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -4"));
+  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -5"));
   EXPECT_THAT(error({{0, 2, tokens_, bad_block}}), HasSubstr("block 10 is not in [0, 10)"));
   EXPECT_THAT(error({{0, 0, tokens_, minus}}), HasSubstr("block -1"));
   EXPECT_THAT(error({{0, 0, many, blocks_}}), HasSubstr("9 tokens; at most 8"));

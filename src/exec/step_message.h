@@ -42,6 +42,7 @@ struct StepRow {
   int32_t component_offset = 0;
   int32_t num_scored_heads = 0;  // heads of cross attention whose scores are returned
   int32_t has_last = 0;          // 1: the last positions that its tokens attend to are in `last`
+  int32_t has_cross_mask = 0;    // 1: its tokens' masks of cross attention are in `cross_masks`
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + position_offset; }
@@ -50,6 +51,7 @@ struct StepRow {
 inline constexpr int32_t kTokenOnDevice = -1;  // input id = the slot's last sampled token
 inline constexpr int32_t kTokenExternal = -2;  // input = the next of the step's embeddings
 inline constexpr int32_t kTokenFeature = -3;   // input = the next of the step's feature_rows
+inline constexpr int32_t kTokenRowEnd = -4;    // input = kernels::Embed::row_end
 inline constexpr int32_t kNoBlock = -1;
 inline constexpr int32_t kMaxTreeDrafts = 64;
 inline constexpr int32_t kNoParent = -1;
@@ -68,6 +70,7 @@ struct EncoderInput {
   int32_t num_parts = 1;    // equal parts, each of which attends to itself alone
   int32_t num_windows = 0;  // of its tokens in order, for attention in windows; 0: it has none
   int32_t adapter = -1;     // adapter slot; -1: none
+  int32_t is_returned = 0;  // 1: its output is among Runner::encoder_outputs()
 };
 
 // A head of cross attention.
@@ -120,8 +123,8 @@ struct LoraMatrixInfo {
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  // num_tokens per row: ids, kTokenExternal or kTokenFeature; the last one may be kTokenOnDevice.
-  // Drafts are ids.
+  // num_tokens per row: ids, kTokenExternal, kTokenFeature or kTokenRowEnd; the last one may be
+  // kTokenOnDevice. Drafts are ids.
   Array<int32_t> tokens;
   // num_drafts (<= kMaxTreeDrafts) per row with a tree: parents[i] < i is the draft before draft i,
   // kNoParent the row's last token that is no draft. Siblings differ. A draft is computed, and its
@@ -143,6 +146,9 @@ struct StepArrays {
   Array<int32_t> blocks;
   // Per row: the cross attention's blocks of positions [0, cross_length).
   Array<int32_t> cross_blocks;
+  // Per row with has_cross_mask: cross_mask_words(cross_length) for each position of [start, end),
+  // kernels::BatchView::cross_mask.
+  Array<uint32_t> cross_masks;
   Array<ScoredHead> scored_heads;  // num_scored_heads per row
   Array<EncoderInput> encoder_inputs;
   Array<int32_t> encoder_tokens;      // num_tokens per input: ids or kTokenExternal
@@ -168,14 +174,14 @@ struct StepArrays {
   // In message order.
   auto all() {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components, last,
-                    blocks, cross_blocks, scored_heads, encoder_inputs, encoder_tokens,
+                    blocks, cross_blocks, cross_masks, scored_heads, encoder_inputs, encoder_tokens,
                     encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
                     onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
   }
   auto all() const {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components, last,
-                    blocks, cross_blocks, scored_heads, encoder_inputs, encoder_tokens,
+                    blocks, cross_blocks, cross_masks, scored_heads, encoder_inputs, encoder_tokens,
                     encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
                     onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
                     adapter_matrices, adapter_weights);
@@ -228,6 +234,9 @@ void encode(const Masks& masks, std::vector<std::byte>& message);
 // or size for its counts.
 StatusOr<StepMessageView> decode(std::span<const std::byte> message);
 StatusOr<MaskView> decode_masks(std::span<const std::byte> message);
+
+// Words of a position's mask of cross attention.
+constexpr int32_t cross_mask_words(int32_t cross_length) { return (cross_length + 31) / 32; }
 
 // Blocks that hold positions [0, end), end > 0.
 constexpr int64_t num_blocks_for(int64_t end, int32_t block_tokens) {

@@ -3,19 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <tuple>
 
 #include "base/file.h"
-#include "base/testing/source_dir.h"
+#include "base/testing/written_part.h"
 #include "front/grpc/service.h"
 #include "front/grpc/test_client.h"
 #include "front/protection/api_keys.h"
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {
@@ -84,9 +81,8 @@ class AccessTest : public ::testing::Test {
     options.openai.model_name = "org/tiny";
     options.openai.ollama = true;
     options.openai.web_page = true;
-    auto server = HttpServer::start(fake_server(), options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = start_front(options);
+    ASSERT_NE(server_, nullptr);
   }
   // Options with which every client has the same rights.
   static HttpOptions open() {
@@ -424,19 +420,8 @@ TEST_F(AccessTest, TableOfTheDocsIsWhatTheCodeSays) {
   std::map<std::string, Protection> rpcs;
   for (const auto& [path, method] : methods_of({})) rpcs.emplace(path, method.protection);
   for (const auto& [path, protection] : rpcs) table += row(path.substr(1), protection, "gRPC");
-  const std::filesystem::path path = source_dir() + "/docs/security.md";
-  std::string page = *read_file(path);
-  const size_t begin = page.find(kBegin), end = page.find(kEnd);
-  ASSERT_LT(begin, end);
-  ASSERT_NE(end, std::string::npos);
-  const size_t from = begin + kBegin.size();
-  if (std::getenv("NEREID_WRITE_DOCS") != nullptr) {
-    page.replace(from, end - from, table);
-    ASSERT_TRUE(write_file_atomic(path, page).ok());
-    return;
-  }
-  EXPECT_EQ(page.substr(from, end - from), table)
-      << "write it again: NEREID_WRITE_DOCS=1 front_test --gtest_filter='AccessTest.Table*'";
+  expect_written_part("/docs/security.md", kBegin, kEnd, table,
+                      "NEREID_WRITE_DOCS=1 front_test --gtest_filter='AccessTest.Table*'");
 }
 
 }  // namespace

@@ -256,7 +256,7 @@ TEST_F(AudioTest, WithoutAListTheUpperLayersAlign) {
   std::filesystem::remove(dir / "config.json");
 }
 
-// The log-probability of the end of text is what the sum has beside the tokens.
+// Log-probability of the end of text = cum_log_probs - sum of the tokens' log-probabilities.
 TEST_F(AudioTest, BeamsAtTemperatureZero) {
   std::atomic<int> searches = 0;
   {

@@ -14,9 +14,7 @@
 #include "front/grpc/test_client.h"
 #include "front/kserve/extensions.h"
 #include "front/protection/api_keys.h"
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {
@@ -42,9 +40,8 @@ class ControlTest : public ::testing::Test {
     http.http_port = 0;
     http.metrics_port = -1;
     http.extensions = grpc.extensions;
-    auto server = HttpServer::start(fake_server(), http);
-    ASSERT_TRUE(server.ok()) << server.status();
-    http_ = *std::move(server);
+    http_ = start_front(http);
+    ASSERT_NE(http_, nullptr);
   }
 
   ClientReply call(const std::string& rpc, const std::string& json = "{}",

@@ -14,9 +14,7 @@
 #include "front/grpc/messages.h"
 #include "front/grpc/server.h"
 #include "front/grpc/wire.h"
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
+#include "front/testing/server_fixture.h"
 #include "front/trace/tracer.h"
 
 namespace nereid::front {
@@ -366,14 +364,11 @@ TEST(HttpTrace, EachChunkOfAGenerateStreamHasItsTimes) {
   fake.script = {7};
   fake.max_tokens_now = 1;
   const TraceScratch scratch("http_stream_trace");
-  HttpOptions options;
-  options.host = "127.0.0.1";
-  options.http_port = 0;
-  options.metrics_port = -1;
+  HttpOptions options = local_options();
   options.tracer = scratch.tracer();
-  auto server = HttpServer::start(fake_server(), options);
-  ASSERT_TRUE(server.ok()) << server.status();
-  const int fd = connect_to((*server)->http_port());
+  const auto server = start_front(options);
+  ASSERT_NE(server, nullptr);
+  const int fd = connect_to(server->http_port());
   const std::string text = request_text(
       "POST", "/v2/models/tensorrt_llm/generate_stream",
       fmt::format(R"({{"input_ids": [1, 2], "input_lengths": 2, "request_output_len": {}}})",
@@ -389,7 +384,7 @@ TEST(HttpTrace, EachChunkOfAGenerateStreamHasItsTimes) {
   }
   close(fd);
   EXPECT_NE(got.find("200 OK"), std::string::npos) << got;
-  (*server)->stop(milliseconds(60000));
+  server->stop(milliseconds(60000));
   const std::vector<std::string> sends = scratch.events("HTTP_SEND");
   EXPECT_GE(sends.size(), size_t{2 * kChunks});
   for (size_t i = 0; i < sends.size(); ++i) {

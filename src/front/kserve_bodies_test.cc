@@ -6,9 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {
@@ -67,14 +65,10 @@ class KserveBodiesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     FakeTriton::get().reset();
-    HttpOptions options;
+    HttpOptions options = local_options();
     options.admin = {.models = Peers::kAny, .settings = Peers::kAny};
-    options.host = "127.0.0.1";
-    options.http_port = 0;
-    options.metrics_port = -1;
-    auto server = HttpServer::start(fake_server(), options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = start_front(options);
+    ASSERT_NE(server_, nullptr);
   }
 
   // "{m}" and such become names.

@@ -13,10 +13,7 @@
 #include "base/scratch_dir.h"
 #include "front/openai/handlers.h"
 #include "front/protection/budget_memory.h"
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
-#include "text/tokenizer/tokenizer.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {
@@ -25,19 +22,12 @@ class LongRequestsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    HttpOptions options;
-    options.host = "127.0.0.1";
-    options.http_port = 0;
-    options.metrics_port = 0;
+    HttpOptions options = local_options(/*metrics_port=*/0);
     options.budget = budget_;
-    auto server = HttpServer::start(fake_server(), options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = start_front(options);
+    ASSERT_NE(server_, nullptr);
   }
-  void TearDown() override {
-    server_->stop(std::chrono::milliseconds(60000));
-    EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
-  }
+  void TearDown() override { stop_front(*server_); }
   Reply post(std::string_view path, std::string_view body) {
     return ask(server_->http_port(), "POST", path, body);
   }

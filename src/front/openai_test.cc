@@ -308,13 +308,11 @@ std::string read_to(int fd, std::string_view end) {
 // The thread that has a token sends it while the only event loop is busy.
 TEST_F(ServerTest, StreamsNeedNoEventLoop) {
   say("one two three four");
-  HttpOptions options;
-  options.host = "127.0.0.1";
-  options.http_port = options.metrics_port = 0;
+  HttpOptions options = local_options(/*metrics_port=*/0);
   options.threads = 1;
-  const auto server = HttpServer::start(fake_server(), options);
-  ASSERT_TRUE(server.ok()) << server.status();
-  const int port = (*server)->http_port();
+  const auto server = start_front(options);
+  ASSERT_NE(server, nullptr);
+  const int port = server->http_port();
   const std::string chat = R"({"stream": true, "messages": [{"role": "user", "content": "x"}]})";
   const std::string completion = R"({"stream": true, "prompt": "x"})";
   for (const auto& [path, body] :
@@ -340,7 +338,7 @@ TEST_F(ServerTest, StreamsNeedNoEventLoop) {
     // Four tokens and the end. The last is counted after it was sent, so perhaps only now.
     ASSERT_TRUE(eventually([&] { return fake_.num_sent == 5; }));
   }
-  (*server)->stop(std::chrono::milliseconds(60000));
+  server->stop(std::chrono::milliseconds(60000));
 }
 
 TEST(ConfigParameter, APlaceholderIsUnset) {
@@ -352,10 +350,7 @@ TEST(ConfigParameter, APlaceholderIsUnset) {
 }
 
 HttpOptions on_any_port() {
-  HttpOptions options;
-  options.host = "127.0.0.1";
-  options.http_port = 0;
-  options.metrics_port = -1;
+  HttpOptions options = local_options();
   options.openai.model_name = "tiny";
   return options;
 }
@@ -364,7 +359,7 @@ HttpOptions on_any_port() {
 TEST_F(ServerTest, FastApiErrors) {
   HttpOptions options = on_any_port();
   options.openai.fastapi_errors = options.openai.strict_fields = true;
-  const auto server = *HttpServer::start(fake_server(), options);
+  const auto server = start_front(options);
   say("one");
   const std::string one = R"("model": "tiny", "messages": [{"role": "user", "content": "x"}])";
   const auto asked = [&](const std::string& body, const char* path = "/v1/chat/completions") {
@@ -399,7 +394,7 @@ TEST_F(ServerTest, FastApiErrors) {
 TEST_F(ServerTest, AnyModelNameWhereThatIsAllowed) {
   HttpOptions options = on_any_port();
   options.openai.any_model_name = options.openai.shows_base_url = true;
-  const auto server = *HttpServer::start(fake_server(), options);
+  const auto server = start_front(options);
   say("one");
   const int port = server->http_port();
   for (const auto& [path, rest] :
@@ -417,7 +412,7 @@ TEST_F(ServerTest, AnyModelNameWhereThatIsAllowed) {
 TEST_F(ServerTest, InferTakesDecoupledModelsThatAnswerOnce) {
   HttpOptions options = on_any_port();
   options.infers_decoupled = true;
-  const auto server = *HttpServer::start(fake_server(), options);
+  const auto server = start_front(options);
   fake_.types_is_decoupled = true;
   const char* const kBody =
       R"({"inputs": [{"name": "count", "datatype": "INT32", "shape": [1, 1], "data": [7]}]})";

@@ -1,10 +1,7 @@
 // Chats and completions with pictures over real sockets and a scripted model.
 #include <absl/strings/escaping.h>
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,16 +12,18 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/testing/loopback_listener.h"
 #include "base/testing/source_dir.h"
 #include "front/openai/handlers.h"
 #include "front/testing/server_fixture.h"
+#include "text/testing/quickstart_tokenizer.h"
 
 namespace nereid::front {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int32_t kImage = 4096;  // id of <image>
+constexpr int32_t kImage = text::kFirstAddedToken;  // id of <image>
 constexpr char kTemplate[] =
     "{% for m in messages %}{{ m['role'] }}: "
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}"
@@ -46,23 +45,10 @@ class PicturesTest : public ServerTest {
   // The quick-start tokenizer with tokens for pictures, `chat_template`, and a processor for
   // patches of 7 x 7 pixels: CLIP's makes 16 tokens of 28 x 28.
   void make_model(std::string_view chat_template, std::string_view processor = kClip,
-                  const std::vector<const char*>& added = {"<image>"}) {
-    const std::filesystem::path from = source_dir() + "/models/quickstart";
+                  const std::vector<std::string>& added = {"<image>"}) {
     const std::filesystem::path dir = ::testing::TempDir() + "/pictures_test_model";
     std::filesystem::create_directories(dir);
-    json::value tokenizer = *read_json_file(from / "tokenizer.json");
-    int64_t id = kImage;
-    for (const char* token : added)
-      tokenizer.at("added_tokens")
-          .as_array()
-          .push_back({{"id", id++},
-                      {"content", token},
-                      {"single_word", false},
-                      {"lstrip", false},
-                      {"rstrip", false},
-                      {"normalized", false},
-                      {"special", true}});
-    std::ofstream(dir / "tokenizer.json") << json::serialize(tokenizer);
+    text::write_quickstart_tokenizer(dir, added);
     std::ofstream(dir / "chat_template.jinja") << chat_template;
     std::ofstream(dir / "preprocessor_config.json") << processor;
     fake_.tokenizer_dir = dir;
@@ -224,6 +210,22 @@ TEST_F(PicturesTest, FaultsNameThePart) {
   EXPECT_THAT(error("file:///etc/passwd"), HasSubstr("this server fetches no URLs"));
 }
 
+TEST_F(PicturesTest, TilesInThePlaneHaveTheirLayout) {
+  make_model(kTemplate,
+             R"({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 14},
+                 "crop_size": 14, "image_grid_pinpoints": [[14, 28], [28, 14]]})");
+  const Reply reply =
+      ask_chat(chat({part(data_url("rgb_97x31.png")), part(data_url("rgb_13x77.png"))}));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const auto first = static_cast<int32_t>(ids("user: ").size());
+  const auto between = static_cast<int32_t>(ids("\n").size());
+  EXPECT_EQ(input<int32_t>("image_tiles"), (std::vector<int32_t>{1, 2, 0, 0, 2, 1, 0, 1}));
+  EXPECT_EQ(input<int32_t>("image_grids"), (std::vector<int32_t>{3, 2, 2, 3, 2, 2}));
+  EXPECT_EQ(input<int32_t>("image_token_spans"),
+            (std::vector<int32_t>{first, 4 + 2 * 5, first + 14 + between, 4 + 4 * 1}));
+  EXPECT_THAT(fake_.last_inputs, HasSubstr("image_patches[1,24,147]"));
+}
+
 TEST_F(PicturesTest, AModelWithoutPicturesSaysSo) {
   fake_.picture_patch_width = 0;
   const Reply reply = ask_chat(chat({part(data_url("rgb_28x28.png"))}));
@@ -311,37 +313,23 @@ TEST_F(PicturesTest, AnthropicMessagesHaveImages) {
 // Takes connections, reads nothing, and answers when it is destroyed.
 class SilentServer {
  public:
-  SilentServer() {
-    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 64), 0);
-    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
-  }
-  ~SilentServer() {
-    hang_up();
-    ::close(socket_);
-  }
+  ~SilentServer() { hang_up(); }
   // Waits for a connection.
-  void accept() { clients_.push_back(::accept(socket_, nullptr, nullptr)); }
+  void accept() { clients_.push_back(listener_.accept()); }
   // Whether a connection is there.
   bool has_more() const {
-    pollfd ready{socket_, POLLIN, 0};
+    pollfd ready{listener_.socket(), POLLIN, 0};
     return ::poll(&ready, 1, 0) > 0;
   }
   void hang_up() {
     for (const int client : clients_) ::close(client);
     clients_.clear();
   }
-  std::string url() const { return fmt::format("http://127.0.0.1:{}/a.png", port_); }
-  std::string host() const { return fmt::format("127.0.0.1:{}", port_); }
+  std::string url() const { return fmt::format("http://127.0.0.1:{}/a.png", listener_.port()); }
+  std::string host() const { return fmt::format("127.0.0.1:{}", listener_.port()); }
 
  private:
-  int socket_ = -1, port_ = 0;
+  LoopbackListener listener_;
   std::vector<int> clients_;
 };
 
@@ -372,7 +360,7 @@ TEST_F(SlowPicturesTest, OtherTextsDoNotWaitForUrls) {
   for (size_t i = 0; i < kTenantFetches; ++i) silent_.accept();
   // On the event loop, on a worker, and on the workers for long work.
   for (const size_t size : {size_t{10}, kQuickPromptBytes + 1000, kLongPromptBytes + 1000}) {
-    // Blanks of the JSON, not of the prompt.
+    // Blanks that are JSON syntax: the body grows, the prompt does not.
     const std::string body = std::string(size, ' ') + json::serialize(chat({text("What is it?")}));
     EXPECT_EQ(post("/v1/chat/completions", body).status, 200) << size;
   }

@@ -57,6 +57,22 @@ ListenerOptions listener_options(const HttpOptions& options) {
   return http;
 }
 
+// Without budget and workers, which the caller adds. InvalidArgument: the pattern of headers.
+StatusOr<KserveOptions> kserve_options(const HttpOptions& options, TRITONSERVER_Server* server) {
+  KserveOptions kserve;
+  kserve.max_body_bytes = options.max_body_bytes;
+  kserve.extensions = options.extensions;
+  ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
+  kserve.allow_protocol = options.allow_kserve;
+  kserve.infers_decoupled = options.infers_decoupled;
+  kserve.allow_shared_memory = options.allow_shared_memory;
+  kserve.tracer = options.tracer;
+  if (kserve.tracer == nullptr) {
+    ASSIGN_OR_RETURN(kserve.tracer, Tracer::create(server, {}));
+  }
+  return kserve;
+}
+
 // Options of the metrics port, from those of the API port (`http`).
 ListenerOptions metrics_options(const HttpOptions& options, ListenerOptions http) {
   if (!options.metrics_use_tls) http.tls = nullptr;
@@ -82,18 +98,8 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   Router router(error_in_shape);
   auto draining = impl->draining;
   const auto budget = options.budget ? options.budget : std::make_shared<ByteBudget>();
-  KserveOptions kserve;
+  ASSIGN_OR_RETURN(KserveOptions kserve, kserve_options(options, server));
   kserve.budget = budget;
-  kserve.max_body_bytes = options.max_body_bytes;
-  kserve.extensions = options.extensions;
-  ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
-  kserve.allow_protocol = options.allow_kserve;
-  kserve.infers_decoupled = options.infers_decoupled;
-  kserve.allow_shared_memory = options.allow_shared_memory;
-  kserve.tracer = options.tracer;
-  if (kserve.tracer == nullptr) {
-    ASSIGN_OR_RETURN(kserve.tracer, Tracer::create(server, {}));
-  }
   impl->workers = std::make_unique<Workers>(kWorkers);
   kserve.workers = impl->workers.get();
   add_kserve_routes(

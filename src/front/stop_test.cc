@@ -5,10 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
-#include "text/tokenizer/tokenizer.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {
@@ -28,19 +25,11 @@ class StopTest : public ::testing::Test {
       std::lock_guard lock(fake_.mutex);
       fake_.script = *tokenizer->encode("a b c d e f g", {.add_special_tokens = false});
     }
-    HttpOptions options;
-    options.host = "127.0.0.1";
-    options.http_port = 0;
-    options.metrics_port = -1;
-    auto server = HttpServer::start(fake_server(), options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = start_front(local_options());
+    ASSERT_NE(server_, nullptr);
     port_ = server_->http_port();
   }
-  void TearDown() override {
-    server_->stop(milliseconds(60000));
-    EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
-  }
+  void TearDown() override { stop_front(*server_); }
 
   // The reply to a request that is running at the stop.
   Reply reply_at_stop(const std::string& path, const std::string& body,

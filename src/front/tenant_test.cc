@@ -9,9 +9,7 @@
 #include "front/grpc/test_client.h"
 #include "front/http/listen.h"
 #include "front/protection/api_keys.h"
-#include "front/server.h"
-#include "front/testing/fake_triton.h"
-#include "front/testing/test_socket.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {
@@ -58,23 +56,21 @@ std::vector<uint64_t> tenants_by_http(int port, const std::string& key) {
 
 TEST_F(TenantTest, ByKeyOrByAddress) {
   fake_.script = {7, 8};
-  HttpOptions options;
-  options.host = "127.0.0.1";
-  options.http_port = options.metrics_port = 0;
+  HttpOptions options = local_options(/*metrics_port=*/0);
   options.openai.model_name = "org/tiny";
   options.admin = {.models = Peers::kAny, .settings = Peers::kAny};
-  auto open = HttpServer::start(fake_server(), options);
-  ASSERT_TRUE(open.ok()) << open.status();
-  for (const uint64_t tenant : tenants_by_http((*open)->http_port(), ""))
+  const auto open = start_front(options);
+  ASSERT_NE(open, nullptr);
+  for (const uint64_t tenant : tenants_by_http(open->http_port(), ""))
     EXPECT_EQ(tenant, kThisMachine);
-  (*open)->stop(std::chrono::seconds(60));
+  open->stop(std::chrono::seconds(60));
 
   options.api_keys = *ApiKeys::create({"one", "two"}, "");
-  auto keyed = HttpServer::start(fake_server(), options);
-  ASSERT_TRUE(keyed.ok()) << keyed.status();
+  const auto keyed = start_front(options);
+  ASSERT_NE(keyed, nullptr);
   std::set<uint64_t> all;
   for (const char* key : {"one", "two", "one"}) {
-    const std::vector<uint64_t> tenants = tenants_by_http((*keyed)->http_port(), key);
+    const std::vector<uint64_t> tenants = tenants_by_http(keyed->http_port(), key);
     EXPECT_EQ(std::set(tenants.begin(), tenants.end()).size(), 1u) << key;
     all.insert(tenants.begin(), tenants.end());
   }
@@ -97,9 +93,9 @@ TEST_F(TenantTest, ByKeyOrByAddress) {
     take();
     client.call("/inference.GRPCInferenceService/ModelInfer", message->substr(kGrpcPrefixBytes),
                 {{"authorization", fmt::format("Bearer {}", key)}});
-    EXPECT_EQ(take(), tenants_by_http((*keyed)->http_port(), key).front()) << key;
+    EXPECT_EQ(take(), tenants_by_http(keyed->http_port(), key).front()) << key;
   }
-  (*keyed)->stop(std::chrono::seconds(60));
+  keyed->stop(std::chrono::seconds(60));
 }
 
 }  // namespace

@@ -19,15 +19,11 @@ class TranslatedTest : public ServerTest {
   void SetUp() override {
     ServerTest::SetUp();
     server_->stop(std::chrono::seconds(60));
-    HttpOptions options;
-    options.host = "127.0.0.1";
-    options.http_port = 0;
-    options.metrics_port = 0;
+    HttpOptions options = local_options(/*metrics_port=*/0);
     options.openai.model_name = "org/tiny";
     options.openai.ollama = true;
-    auto server = HttpServer::start(fake_server(), options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = start_front(options);
+    ASSERT_NE(server_, nullptr);
     port_ = server_->http_port();
     fake_.max_seq_len = 1000;
     say("one two");

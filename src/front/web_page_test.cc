@@ -41,14 +41,10 @@ class WebPageTest : public ServerTest {
   // The answer to GET / (or `method`) of a server with these options.
   static Reply root(OpenAiOptions openai, const std::string& headers, const char* method = "GET",
                     std::shared_ptr<ApiKeys> keys = nullptr) {
-    HttpOptions options;
-    options.host = "127.0.0.1";
-    options.http_port = options.metrics_port = 0;
+    HttpOptions options = local_options(/*metrics_port=*/0);
     options.openai = std::move(openai);
     options.api_keys = std::move(keys);
-    auto server = HttpServer::start(fake_server(), options);
-    EXPECT_TRUE(server.ok()) << server.status();
-    return ask((*server)->http_port(), method, "/", "", headers);
+    return ask(start_front(options)->http_port(), method, "/", "", headers);
   }
   static std::shared_ptr<ApiKeys> keys() { return *ApiKeys::create({"right"}, "", {}); }
 };
@@ -132,11 +128,9 @@ TEST_F(WebPageTest, NeedsNoKeyButANameOfTheServer) {
   EXPECT_EQ(root({.web_page = true}, kBrowser, "GET", keys()).status, 200);
   EXPECT_EQ(root({.ollama = true}, kBrowser, "GET", keys()).status, 401);
   EXPECT_EQ(root({.web_page = true}, kBrowser, "POST", keys()).status, 405);
-  HttpOptions options;
-  options.host = "127.0.0.1";
-  options.http_port = options.metrics_port = 0;
+  HttpOptions options = local_options(/*metrics_port=*/0);
   options.openai.web_page = true;
-  const auto server = *HttpServer::start(fake_server(), options);
+  const auto server = start_front(options);
   const int fd = connect_to(server->http_port());
   EXPECT_TRUE(
       send_all(fd, fmt::format("GET / HTTP/1.1\r\nHost: evil.example\r\n{}\r\n", kBrowser)));

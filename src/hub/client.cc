@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/blanks.h"
+#include "hub/curl_hop.h"
 #include "hub/model_name.h"
 #include "hub/text.h"
 
@@ -51,6 +52,7 @@ struct Client::Hop {
   Status on_body(std::string_view piece);
   Status on_socket(const sockaddr& address);
   Status begin();
+  bool is_unwanted() const { return shared.is_cancelled || shared.has_failed; }
 };
 
 // An empty line ends the headers; a status line begins those of another answer (after "100
@@ -151,52 +153,18 @@ bool Client::may_send_token(const std::string& url) const {
   return plain_reach(url) == Reach::kLoopback;
 }
 
-namespace {
-
-// Callbacks of libcurl for a hop of type H; 0 or an error code ends the transfer.
-template <class H>
-struct Callbacks {
-  static size_t header(char* data, size_t one, size_t count, void* at) {
-    auto& hop = *static_cast<H*>(at);
-    hop.fault = hop.on_header({data, one * count});
-    return hop.fault.ok() ? one * count : 0;
-  }
-  static size_t body(char* data, size_t one, size_t count, void* at) {
-    auto& hop = *static_cast<H*>(at);
-    hop.fault = hop.on_body({data, one * count});
-    return hop.fault.ok() ? one * count : 0;
-  }
-  static int progress(void* at, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-    const auto& hop = *static_cast<H*>(at);
-    return hop.shared.is_cancelled || hop.shared.has_failed ? 1 : 0;
-  }
-  static curl_socket_t open_socket(void* at, curlsocktype, curl_sockaddr* to) {
-    auto& hop = *static_cast<H*>(at);
-    hop.fault = hop.on_socket(to->addr);
-    return hop.fault.ok() ? ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol)
-                          : CURL_SOCKET_BAD;
-  }
-};
-
-}  // namespace
-
 Status Client::perform(const Request& request, const std::string& url, Hop& hop) {
   if (!handle_) return internal_error("curl_easy_init fails");
   const auto set = [&](CURLoption option, auto value) {
     curl_.easy_setopt(handle_, option, value);
   };
   curl_.easy_reset(handle_);
-  set(CURLOPT_URL, url.c_str());
-  set(CURLOPT_PROTOCOLS_STR, "http,https");
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  set(CURLOPT_FOLLOWLOCATION, 0L);
+  set_hop(curl_, handle_, url, hop);
   set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_CONNECTTIMEOUT, 20L);
   set(CURLOPT_LOW_SPEED_LIMIT, kLeastBytesPerSecond);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(shared_.settings.stall.count()));
   set(CURLOPT_USERAGENT, shared_.settings.user_agent.c_str());
-  set(CURLOPT_NOPROGRESS, 0L);
   set(CURLOPT_BUFFERSIZE, 256L << 10);
   const std::string authorities = certificates();
   if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
@@ -207,19 +175,11 @@ Status Client::perform(const Request& request, const std::string& url, Hop& hop)
     headers = curl_.slist_append(
         headers, fmt::format("Authorization: Bearer {}", shared_.settings.token).c_str());
   set(CURLOPT_HTTPHEADER, headers);
-  set(CURLOPT_XFERINFOFUNCTION, &Callbacks<Hop>::progress);
-  set(CURLOPT_XFERINFODATA, &hop);
-  set(CURLOPT_OPENSOCKETFUNCTION, &Callbacks<Hop>::open_socket);
-  set(CURLOPT_OPENSOCKETDATA, &hop);
-  set(CURLOPT_HEADERFUNCTION, &Callbacks<Hop>::header);
-  set(CURLOPT_HEADERDATA, &hop);
-  set(CURLOPT_WRITEFUNCTION, &Callbacks<Hop>::body);
-  set(CURLOPT_WRITEDATA, &hop);
 
   const CURLcode code = curl_.easy_perform(handle_);
   curl_.slist_free_all(headers);
   if (!hop.fault.ok()) return hop.fault;
-  if (shared_.is_cancelled || shared_.has_failed) return cancelled("stopped");
+  if (hop.is_unwanted()) return cancelled("stopped");
   if (code == CURLE_OK) return hop.has_begun ? ok() : hop.begin();
   const std::string where = urls_.origin_of(url).value_or(url);
   const char* const why = curl_.easy_strerror(code);

@@ -80,6 +80,8 @@ struct RopeTable {
   std::vector<int32_t> components;
 };
 
+inline constexpr int32_t kMaxDeepLayers = 16;
+
 // Pictures that a model takes. An encoder's input are the patches of a picture, rows of pixel
 // values; its output a row of features for each block of merge x merge patches.
 struct PictureFacts {
@@ -95,6 +97,12 @@ struct PictureFacts {
   bool has_components = false;  // the encoder's positions are those of patches in the plane
   // The decoder's attention: a picture's tokens, or all of a prompt, attend to one another.
   bool whole_pictures = false, whole_prompts = false;
+  // A picture is its frame 0, and again the other frames: tiles in rows and columns, whose rows of
+  // tokens end with one for the decoder's kernels::Embed::row_end.
+  bool tiles_in_plane = false;
+  // Layers of the decoder, from the first one on, behind which a feature's further columns are
+  // added: a feature has 1 + deep_layers times the embedding's columns.
+  int32_t deep_layers = 0;
   bool attends_ahead() const { return whole_pictures || whole_prompts; }
   bool operator==(const PictureFacts&) const = default;
 };

@@ -82,8 +82,10 @@ Status check_model(const ModelFacts& m) {
                      p.class_tokens >= 0 && p.class_tokens <= 64 && p.grid >= 0 && p.grid <= 4096 &&
                      p.grid % p.merge == 0 && p.max_frames >= 1 && p.max_frames <= 1 << 10 &&
                      p.window >= 0 && p.window <= 4096 && p.window % p.merge == 0 &&
+                     p.deep_layers >= 0 && p.deep_layers <= kMaxDeepLayers &&
                      p.frame_positions >= 1 && p.frame_positions <= 1 << 10 &&
-                     (p.patch_width == 0 || m.num_cross_layers == 0),
+                     (p.patch_width == 0 || m.num_cross_layers == 0) &&
+                     (!p.tiles_in_plane || (p.grid > 0 && p.max_frames > 1 && !p.row_breaks)),
                  "model.pictures: patches of {}, blocks of {}, {} class tokens, a grid of {}",
                  p.patch_width, p.merge, p.class_tokens, p.grid);
   NEREID_REQUIRE(m.kv_dtype == DType::kBF16 || kernels::has_kv_scales(m.kv_dtype),
@@ -194,6 +196,10 @@ class CallChecker {
                      "attention in windows that the model does not have");
     if constexpr (std::is_same_v<Op, kernels::ids::ShiftRows>)
       NEREID_REQUIRE(plan_.model.is_encoder, "rows of parts of a text");
+    if constexpr (std::is_same_v<Op, kernels::ids::AddPositions>)
+      NEREID_REQUIRE(
+          op.side == 0 || (plan_.model.is_encoder && plan_.model.pictures.has_components),
+          "positions in the plane of another model");
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
       constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
       if constexpr (kRole == Role::kCache) status.Update(take_layer<Op>(id, op.heads));

@@ -100,6 +100,7 @@ void fields(V& v, PictureFacts& x) {
   v("row_breaks", x.row_breaks), v("has_components", x.has_components), v("window", x.window);
   v("frame_positions", x.frame_positions);
   v.maybe("whole_pictures", x.whole_pictures), v.maybe("whole_prompts", x.whole_prompts);
+  v.maybe("deep_layers", x.deep_layers), v.maybe("tiles_in_plane", x.tiles_in_plane);
 }
 template <class V>
 void fields(V& v, ModelFacts& x) {

@@ -18,6 +18,7 @@ Traits read_llama4_traits(Config& config);
 // llava.cc
 extern const DecoderWeights kLlavaEncoder;
 Traits read_llava_encoder_traits(Config& config, const Traits& decoder);
+Traits read_llava_next_encoder_traits(Config& config, const Traits& decoder);
 
 // pixtral.cc
 extern const DecoderWeights kPixtralEncoder;
@@ -41,6 +42,12 @@ extern const DecoderWeights kQwen2VlEncoder, kQwen25VlEncoder;
 Traits read_qwen2_vl_traits(Config& config);
 Traits read_qwen2_vl_encoder_traits(Config& config, const Traits& decoder);
 Traits read_qwen25_vl_encoder_traits(Config& config, const Traits& decoder);
+
+// qwen3_vl.cc
+extern const DecoderWeights kQwen3VlEncoder;
+Traits read_qwen3_vl_traits(Config& config);
+Traits read_qwen3_vl_moe_traits(Config& config);
+Traits read_qwen3_vl_encoder_traits(Config& config, const Traits& decoder);
 
 // qwen.cc
 Traits read_qwen2_traits(Config& config);

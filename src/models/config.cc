@@ -1,5 +1,6 @@
 #include "models/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -109,6 +110,27 @@ std::vector<int32_t> Config::integers(std::string_view key, int64_t min, int64_t
     fail(key, fmt::format("{} items, at most 1024 are allowed", value->get_array().size()));
   } else {
     for (const json::value& item : value->get_array()) add_one(item);
+  }
+  return found;
+}
+
+std::vector<std::array<int32_t, 2>> Config::pairs(std::string_view key, int64_t min, int64_t max) {
+  std::vector<std::array<int32_t, 2>> found;
+  const json::value* value = find(key);
+  if (!value) return found;
+  const json::array* const list = value->if_array();
+  const auto is_pair = [](const json::value& item) {
+    return item.is_array() && item.get_array().size() == 2;
+  };
+  if (!list || list->size() > 1024 || !std::ranges::all_of(*list, is_pair)) {
+    fail(key, "is not an array of at most 1024 pairs of integers");
+    return found;
+  }
+  for (const json::value& item : *list) {
+    const auto first = to_integer(key, item.get_array()[0], min, max);
+    const auto second = to_integer(key, item.get_array()[1], min, max);
+    if (first && second)
+      found.push_back({static_cast<int32_t>(*first), static_cast<int32_t>(*second)});
   }
   return found;
 }

@@ -2,6 +2,7 @@
 // names field, value and what is allowed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -45,6 +46,8 @@ class Config {
   std::string string(std::string_view key, std::optional<std::string> fallback = std::nullopt);
   // An integer, or an array of them, each in [min, max]; absent: empty.
   std::vector<int32_t> integers(std::string_view key, int64_t min, int64_t max);
+  // An array of at most 1024 pairs of integers, each in [min, max]; absent: empty.
+  std::vector<std::array<int32_t, 2>> pairs(std::string_view key, int64_t min, int64_t max);
   // An array of at most 1024 numbers, each in [min, max]; absent: empty.
   std::vector<double> numbers(std::string_view key, double min, double max);
   // An array of strings, at most 1024; absent: empty.

@@ -25,6 +25,8 @@ ValueId rounded(Builder& b, const std::string& name, ValueId x) {
   return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
 }
 
+constexpr std::string_view kRowEndTensor = "image_newline";
+
 // A decoder layer; weights are looked up by name in all rule sets.
 class DecoderLayer {
  public:
@@ -255,14 +257,21 @@ class DecoderLayer {
 }  // namespace
 
 ValueId add_layers(Builder& b, const Traits& t, const DecoderWeights& weights, const Weights& w,
-                   ValueId x, DType out) {
+                   ValueId x, DType out, const std::function<void(int32_t, ValueId)>& behind) {
   if (w["positions"] != kNone)
-    x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
+    x = b.emit("positions",
+               graph::AddPositions{.x = x, .table = w["positions"], .side = t.position_side})
+            .out;
   if (w["embed.norm"] != kNone)
     x = b.norm("embed.norm", x, w["embed.norm"], norm_kind(t), w["embed.norm.bias"], DType::kF32);
   for (int32_t i = 0; i < t.num_layers; ++i) {
     b.add_residual(x);
     x = add_decoder_layer(b, t, weights, i, x);
+    if (i < t.deep_layers)
+      x = b.emit(fmt::format("layers.{}.deep", i),
+                 graph::AddFeatures{.x = x, .column = (i + 1) * t.hidden_size})
+              .out;
+    if (behind) behind(i, x);
   }
   if (w["norm"] == kNone) return out == DType::kF32 ? x : rounded(b, "norm", x);
   Builder::NormKind last = norm_kind(t);
@@ -274,7 +283,13 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
                                      io::ModelFacts facts) {
   Builder b(std::move(facts));
   const Weights w(b, t, weights.model);
-  ValueId x = b.embed("embed", w["embed"], t.embed_scale);
+  const WeightId row_end = t.row_end
+                               ? b.vector("embed.row_end", std::string(kRowEndTensor), t.embed_size)
+                               : WeightId(kNone);
+  ValueId x =
+      b.emit("embed", graph::Embed{.table = w["embed"], .row_end = row_end, .scale = t.embed_scale},
+             t.embed_size)
+          .out;
   if (w["embed.up"] != kNone)
     x = b.linear("embed.up", rounded(b, "embed.rounded", x), w["embed.up"]);
   ValueId hidden = add_layers(b, t, weights, w, x);
@@ -300,6 +315,7 @@ bool decoder_ignores(const Traits& t, std::string_view tensor) {
   for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
                                      ".attention.bias", ".attention.masked_bias"})
     if (tensor.ends_with(end)) return true;
+  if (!t.row_end && tensor == kRowEndTensor) return true;
   return is_of_extra_layer(t, tensor) || (t.tied_embedding && tensor.ends_with("lm_head.weight")) ||
          (t.scores && tensor == kScoreTensor);
 }

@@ -1,6 +1,7 @@
 // The decoder of all families. A layer is determined by the traits and the present weights:
 //
 //   embed, embed.up, positions, embed.norm        norm, head.down, head
+//   embed.row_end                       stands behind a row of a picture's tokens
 //                                       embed.up, head.down: projections from and to embed width
 //   attn.norm                           absent: attention reads the residual
 //   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm (per head, or over all heads,
@@ -24,6 +25,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -39,16 +41,20 @@ struct DecoderWeights {
   std::string_view layers = "model.layers.{}.";
   // Divided so that families can share rule sets.
   std::array<std::span<const WeightRule>, 6> layer;
+  // Encoders of pictures: of each of Traits::tapped_layers, {} is its index among them.
+  std::string_view taps = "";
+  std::span<const WeightRule> tap = {};
 };
 
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
                                      io::ModelFacts facts);
 
 // Adds positions, norm of the embeddings, all layers and the last norm; returns its output, of type
-// `out`. `model`: the weights outside layers.
+// `out`. `model`: the weights outside layers. `behind`: sees the residual behind each layer.
 graph::ValueId add_layers(graph::Builder& builder, const Traits& traits,
                           const DecoderWeights& weights, const Weights& model, graph::ValueId x,
-                          DType out = DType::kBF16);
+                          DType out = DType::kBF16,
+                          const std::function<void(int32_t, graph::ValueId)>& behind = {});
 
 // Adds a decoder layer; returns the residual behind it. `attended`: input of attention, bf16, if it
 // is not attn.norm of the residual.

@@ -126,6 +126,9 @@ struct Model {
 // half is always the encoder.
 StatusOr<Model> read_model(const std::filesystem::path& dir, Half half = Half::kDecoder);
 
+// Takes out of a decoder what it has for pictures alone, as other layouts have it.
+Status leave_text_part(Model& model);
+
 // The tensors of the checkpoint that the model does not need.
 Ignores ignores_of(const Model& model);
 

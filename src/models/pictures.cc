@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
+#include <vector>
 
 #include "graph/builder.h"
 
@@ -29,7 +31,7 @@ ValueId patches(Builder& b, const Traits& t, const graph::Weight& patch) {
   return activation_of(b, "patches.rounded", x, kernels::Activation::kNone);
 }
 
-// The norm of the mean of a block's rows: that of their sum, whose eps grows with the square.
+// norm(mean of n rows, eps) == norm(their sum, n^2 eps).
 ValueId averaged(Builder& b, const Traits& t, const Weights& w, ValueId hidden) {
   const int32_t count = t.pictures.merge * t.pictures.merge;
   const int64_t width = b.cols(hidden);
@@ -67,6 +69,21 @@ ValueId project(Builder& b, const Traits& t, const Weights& w, ValueId hidden) {
   return b.linear("proj.down", x, w["proj.down"], w["proj.down.bias"]);
 }
 
+// A feature's columns of a tapped layer, f32; `hidden`: its hidden states.
+ValueId tap(Builder& b, const Traits& t, const DecoderWeights& weights, size_t index,
+            ValueId hidden) {
+  const std::string name = fmt::format("taps.{}.", index);
+  const Weights w(b, t, weights.tap, name, fmt::format(fmt::runtime(weights.taps), index));
+  const int32_t count = t.pictures.merge * t.pictures.merge;
+  ValueId x = b.emit(name + "merged", graph::GatherRows{.x = hidden, .count = count},
+                     count * b.cols(hidden), DType::kF32)
+                  .out;
+  x = b.norm(name + "norm", x, w["norm"], {.eps = t.norm_eps, .centered = true}, w["norm.bias"]);
+  x = activation_of(b, name + "act", b.linear(name + "up", x, w["up"], w["up.bias"]),
+                    kernels::Activation::kGelu);
+  return b.linear(name + "down", x, w["down"], w["down.bias"]);
+}
+
 }  // namespace
 
 StatusOr<graph::Graph> build_picture_encoder(const Traits& t, const DecoderWeights& weights,
@@ -77,18 +94,26 @@ StatusOr<graph::Graph> build_picture_encoder(const Traits& t, const DecoderWeigh
   ValueId x = b.linear("patch", patches(b, t, patch), w["patch"], w["patch.bias"]);
   if (w["class"] != kNone)
     x = b.emit("class", graph::AddPositions{.x = x, .table = w["class"]}).out;
+  std::vector<ValueId> columns = {kNone};
+  const auto behind = [&](int32_t layer, ValueId hidden) {
+    if (std::ranges::find(t.tapped_layers, layer) != t.tapped_layers.end())
+      columns.push_back(tap(b, t, weights, columns.size() - 1, hidden));
+  };
   ValueId features;
   if (t.averages_patches)
     features =
         b.linear("proj.down", averaged(b, t, w, add_layers(b, t, weights, w, x, DType::kF32)),
                  w["proj.down"]);
   else
-    features = project(b, t, w, add_layers(b, t, weights, w, x));
+    features = project(b, t, w, add_layers(b, t, weights, w, x, DType::kBF16, behind));
   if (t.feature_scale != 1)
     features =
         b.emit("features.scaled", graph::SoftCap{.x = features, .scale = t.feature_scale}).out;
-  const ValueId rounded = activation_of(b, "features", features, kernels::Activation::kNone);
-  return std::move(b).finish(kNone, rounded);
+  columns.front() = features;
+  for (ValueId& part : columns)
+    part = activation_of(b, "features", part, kernels::Activation::kNone);
+  const ValueId all = columns.size() > 1 ? b.concat("features.all", columns) : columns.front();
+  return std::move(b).finish(kNone, all);
 }
 
 std::string name_in_picture_part(const std::string& tensor) {

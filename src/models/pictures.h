@@ -6,6 +6,8 @@
 //   positions, embed.norm, layers, norm   as in decoder.h
 //   proj.norm, proj.merge,                of the rows of a block of patches side by side, or of
 //   proj.up, proj.down                    their mean
+//   taps.N.norm, .up, .down               likewise behind tapped layer N: a feature's further
+//   columns
 #pragma once
 
 #include <string>
@@ -16,7 +18,7 @@
 
 namespace nereid::models {
 
-// `facts`: of the encoder; its hidden_size is a feature's width.
+// `facts`: of the encoder; its hidden_size is a feature's width, further columns included.
 StatusOr<graph::Graph> build_picture_encoder(const Traits& traits, const DecoderWeights& weights,
                                              io::ModelFacts facts);
 

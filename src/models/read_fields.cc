@@ -75,6 +75,7 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   else
     c.require(kFraction, 1.0);
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
+  rope.in_turn = c.boolean("mrope_interleaved", false);
   if (c.has("mrope_section")) rope.sections = c.integers("mrope_section", 1, kMaxHeadDim);
   if (type == "default" || (type == "mrope" && !rope.sections.empty()) ||
       (type == "axial" && fields.in_plane))

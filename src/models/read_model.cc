@@ -241,11 +241,18 @@ Status read_halves(const std::filesystem::path& dir, const std::string& architec
   return ok();
 }
 
-// Reads the encoder's traits of a model of pictures. kEncoder: builds its graph.
-Status read_picture_encoder(const std::string& where, const io::ModelFacts& decoder, Model& model) {
+// Reads the encoder's traits of a model of pictures, and what they say of the decoder.
+StatusOr<Traits> read_picture_traits(const std::string& where, Model& model) {
   Config config(model.whole, where);
-  const Traits t = model.pictures->read_traits(config, model.traits);
+  Traits t = model.pictures->read_traits(config, model.traits);
   RETURN_IF_ERROR(config.status());
+  model.traits.deep_layers = t.pictures.deep_layers;
+  model.traits.row_end = t.pictures.tiles_in_plane;
+  return t;
+}
+
+// Adds the facts of the encoder of a model of pictures. kEncoder: builds its graph.
+Status add_picture_encoder(const Traits& t, const io::ModelFacts& decoder, Model& model) {
   io::ModelFacts& facts = model.graph.model;
   facts = decoder;
   facts.pictures = t.pictures;
@@ -256,7 +263,7 @@ Status read_picture_encoder(const std::string& where, const io::ModelFacts& deco
   }
   facts.is_encoder = true;
   facts.reads_features = true;
-  facts.hidden_size = t.feature_size;
+  facts.hidden_size = t.feature_size * (1 + t.pictures.deep_layers);
   facts.num_layers = 1;  // a cache for all layers
   facts.num_heads = t.num_heads, facts.num_kv_heads = t.num_kv_heads;
   facts.head_dim = t.head_dim;
@@ -408,14 +415,28 @@ StatusOr<Model> read_model(const std::filesystem::path& given, Half half) {
   }
   model.traits.scores = scores;
   ASSIGN_OR_RETURN(io::ModelFacts facts, facts_of(model, dir, architecture, config));
+  Traits encoder;
+  if (model.pictures) {
+    ASSIGN_OR_RETURN(encoder, read_picture_traits(path.string(), model));
+  }
   if (half == Half::kDecoder) {
     ASSIGN_OR_RETURN(model.graph, build_decoder(model.traits, *model.family->weights, facts));
   }
-  if (model.pictures) RETURN_IF_ERROR(read_picture_encoder(path.string(), facts, model));
+  if (model.pictures) RETURN_IF_ERROR(add_picture_encoder(encoder, facts, model));
   if (half == Half::kEncoder) return model;
   if (model.quantization.method == "compressed-tensors") set_experts_apart(model.graph);
   RETURN_IF_ERROR(use_tensors(object, path.string(), model));
   return model;
+}
+
+Status leave_text_part(Model& model) {
+  Traits& t = model.traits;
+  if (t.deep_layers == 0 && !t.row_end) return ok();
+  t.deep_layers = 0, t.row_end = false;
+  ASSIGN_OR_RETURN(model.graph,
+                   build_decoder(t, *model.family->weights, std::move(model.graph.model)));
+  if (model.quantization.method == "compressed-tensors") set_experts_apart(model.graph);
+  return ok();
 }
 
 Ignores ignores_of(const Model& model) {

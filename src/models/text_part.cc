@@ -23,8 +23,13 @@ constexpr TextPart kTextParts[] = {
     {"LlavaForConditionalGeneration", "mistral", "MistralForCausalLM"},
     {"LlavaForConditionalGeneration", "qwen2", "Qwen2ForCausalLM"},
     {"LlavaForConditionalGeneration", "", "LlamaForCausalLM"},
+    {"LlavaNextForConditionalGeneration", "mistral", "MistralForCausalLM"},
+    {"LlavaNextForConditionalGeneration", "qwen2", "Qwen2ForCausalLM"},
+    {"LlavaNextForConditionalGeneration", "", "LlamaForCausalLM"},
     {"Qwen2VLForConditionalGeneration", "", "Qwen2VLForConditionalGeneration"},
     {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2_5_VLForConditionalGeneration"},
+    {"Qwen3VLForConditionalGeneration", "", "Qwen3VLForConditionalGeneration"},
+    {"Qwen3VLMoeForConditionalGeneration", "", "Qwen3VLMoeForConditionalGeneration"},
     {"Idefics3ForConditionalGeneration", "", "LlamaForCausalLM"},
     {"SmolVLMForConditionalGeneration", "", "LlamaForCausalLM"},
     {"InternVLForConditionalGeneration", "llama", "LlamaForCausalLM"},
@@ -108,6 +113,7 @@ std::string name_in_text_part(const std::string& tensor) {
   for (const std::string_view image :
        {"vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "connector."})
     if (tensor.starts_with(image) || tensor.starts_with("model." + std::string(image))) return "";
+  if (tensor == "model.image_newline") return "image_newline";
   if (tensor.starts_with(kOld)) return tensor.substr(kOld.size());
   if (tensor.starts_with(kNew)) return "model." + tensor.substr(kNew.size());
   if (tensor.starts_with(kIdefics)) return "model." + tensor.substr(kIdefics.size());

@@ -43,7 +43,13 @@ std::string_view name_of(RopeScaling scaling) {
 // Which component of the position turns each frequency (kernels::kPositionComponents).
 void set_components(const RopeTraits& rope, io::RopeTable& table) {
   constexpr int32_t kRow = 1, kColumn = 2;
-  for (size_t i = 0; i < rope.sections.size(); ++i)
+  for (int32_t i = 0; rope.in_turn && i < std::ssize(table.inverse_frequencies); ++i) {
+    const auto component = static_cast<int32_t>(i % kernels::kPositionComponents);
+    const int32_t turn = i / kernels::kPositionComponents;
+    table.components.push_back(turn < rope.sections[static_cast<size_t>(component)] ? component
+                                                                                    : 0);
+  }
+  for (size_t i = 0; !rope.in_turn && i < rope.sections.size(); ++i)
     table.components.insert(table.components.end(), static_cast<size_t>(rope.sections[i]),
                             static_cast<int32_t>(i));
   if (rope.plane == Plane::kNone) return;
@@ -174,6 +180,7 @@ void print_ropes(const Traits& t, Lines& line) {
     if (rope.scaling != RopeScaling::kNone) line(name + ".factor", rope.factor);
     if (!rope.sections.empty())
       line(name + ".sections", fmt::format("{}", fmt::join(rope.sections, ", ")));
+    if (rope.in_turn) line(name + ".in_turn", rope.in_turn);
     if (rope.plane != Plane::kNone) line(name + ".plane", static_cast<int>(rope.plane));
     if (rope.original_positions > 0) line(name + ".original_positions", rope.original_positions);
   }
@@ -192,7 +199,7 @@ void print_attention(const Traits& t, Lines& line) {
   if (t.latent > 0) {
     line("latent", t.latent);
     line("query_latent", t.query_latent);
-    line("turning", t.rotary_dims);
+    line("rotary_dims", t.rotary_dims);
     line("value_dim", t.value_dim);
     line("latent_norm_eps", t.latent_norm_eps);
   }
@@ -253,10 +260,15 @@ std::string print(const Traits& t) {
     lines("projector_size", t.projector_size);
     lines("feature_size", t.feature_size);
     if (t.feature_scale != 1) lines("feature_scale", t.feature_scale);
+    if (t.position_side > 0) lines("position_side", t.position_side);
+    if (!t.tapped_layers.empty())
+      lines("tapped_layers", fmt::format("{}", fmt::join(t.tapped_layers, ", ")));
     if (t.averages_patches) lines("averages_patches", t.averages_patches);
     if (t.pictures.whole_pictures) lines("whole_pictures", t.pictures.whole_pictures);
     if (t.pictures.whole_prompts) lines("whole_prompts", t.pictures.whole_prompts);
   }
+  if (t.deep_layers > 0) lines("deep_layers", t.deep_layers);
+  if (t.row_end) lines("row_end", t.row_end);
   if (t.logits_scale != 1) lines("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) lines("logits_cap", t.logits_cap);
   return lines.text;

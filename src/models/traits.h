@@ -40,6 +40,7 @@ struct RopeTraits {
   int32_t dim = 0;  // rotary dims: leading columns of a head; 0: all
   // Number of frequencies by component of the position (M-RoPE), in order; empty: no components.
   std::vector<int32_t> sections;
+  bool in_turn = false;  // the components take frequencies in turn; the first has the rest
   Plane plane = Plane::kNone;
 };
 
@@ -137,6 +138,11 @@ struct Traits {
   int32_t feature_size = 0;  // columns of a feature: those of the decoder's embeddings
   float feature_scale = 1;
   bool averages_patches = false;  // a feature is of the mean of a block's patches
+  int32_t position_side = 0;      // learned positions in the plane: rows on a side of their table
+  std::vector<int32_t> tapped_layers;  // whose hidden states become a feature's further columns
+  // Decoders: layers, from the first one on, behind which these columns are added.
+  int32_t deep_layers = 0;
+  bool row_end = false;  // kernels::Embed::row_end
 };
 
 // Conditions of weight rules.

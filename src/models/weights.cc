@@ -63,6 +63,8 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.projector_size;
     case Dim::kFeature:
       return t.feature_size;
+    case Dim::kPlane:
+      return int64_t{t.position_side} * t.position_side;
     case Dim::kLatent:
       return t.latent;
     case Dim::kQueryLatent:

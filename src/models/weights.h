@@ -47,6 +47,7 @@ enum class Dim : uint8_t {
   kMerged,        // hidden states of a block of patches side by side
   kProjector,     // see Traits
   kFeature,
+  kPlane,  // rows of a square table of positions
 };
 
 // Axis along which ranks can shard a weight.

@@ -158,6 +158,17 @@ TEST(EncoderDecoderAlignment, ScoresEqualTransformers) {
   }
 }
 
+// Asks for the encoder's output, and hides some of its positions from each of the decoder's.
+Request masked(Request request, int32_t seed) {
+  request.output.return_encoder_output = true;
+  CrossAttentionMask& mask = request.cross_attention_mask.emplace();
+  const EncoderInput& input = *request.encoder_input;
+  mask.num_positions = input.features.empty() ? static_cast<int32_t>(input.token_ids.size()) : 50;
+  for (int32_t i = 0; i < 11 * mask.num_positions; ++i)
+    mask.attends.push_back((i * 7 + seed) % 5 < 3 ? 1 : 0);
+  return request;
+}
+
 // Alone, in company, with equal inputs, with a small cache and small steps, by beams, streamed.
 TEST_P(EncoderDecoder, OutcomesDoNotDependOnTheWay) {
   const auto alone = open(GetParam(), encoder_config());
@@ -177,6 +188,10 @@ TEST_P(EncoderDecoder, OutcomesDoNotDependOnTheWay) {
     requests.back().output.num_prompt_log_probs.reset();
     requests.back().sampling.beam_width = 2;
     requests.back().max_tokens = 4;
+    requests.push_back(masked(c.request, 0));
+    requests.push_back(masked(c.request, 1));
+    requests.back().sampling.beam_width = 3;
+    requests.push_back(masked(alignment_of(c), 2));
   }
   std::vector<Outcome> expected;
   for (const Request& request : requests) {
@@ -248,7 +263,8 @@ TEST_P(EncoderDecoder, TensorRanksGiveTheSameBits) {
   EXPECT_THAT(std::string((*two)->enqueue(aligned).status().message()),
               HasSubstr("alignment_heads: only for encoder-decoder models on one device"));
   for (const Case& c : golden_cases(GetParam(), one->encoder()))
-    EXPECT_EQ(difference(client.run(*one, c.request), client.run(**two, c.request)), "");
+    for (const Request& request : {c.request, masked(c.request, 0)})
+      EXPECT_EQ(difference(client.run(*one, request), client.run(**two, request)), "");
 }
 
 // Each stage runs the encoder for the cross attention of its own layers.
@@ -269,8 +285,14 @@ TEST_P(EncoderDecoder, StagesGiveTheSameBits) {
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.sequences[0][0].tokens, c.greedy);
   }
+  for (const Case& c : golden_cases(GetParam(), one->encoder())) {
+    expected.push_back(client.run(*one, masked(c.request, 3)));
+    EXPECT_FALSE(expected.back().encoder_output.empty());
+  }
   for (const Case& c : golden_cases(GetParam(), one->encoder()))
     sent.push_back(client.send(*two, c.request));
+  for (const Case& c : golden_cases(GetParam(), one->encoder()))
+    sent.push_back(client.send(*two, masked(c.request, 3)));
   for (size_t i = 0; i < sent.size(); ++i)
     EXPECT_EQ(difference(expected[i], client.wait(sent[i])), "") << i;
   config.device = "cpu";  // as many as stages

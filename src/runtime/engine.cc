@@ -164,7 +164,7 @@ void Engine::cancel(RequestId id) {
 void Engine::post(EngineUpdate update) {
   // Beams that do not stream have no update but what their prompt gives, until they end.
   if (update.row.empty() && !update.context_logits && !update.prompt_scores &&
-      !update.attention_scores)
+      !update.attention_scores && !update.encoder_output)
     return;
   if (update.row.finished) close(update.row.id);
   updates_.push_back(std::move(update));
@@ -301,6 +301,8 @@ void Engine::finish_step(InFlightStep step) {
   const size_t num_before = updates_.size();
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
+    if (!step.plan.encodes.empty())
+      for (const auto& module : modules_) module->encoded(runner_.encoder_outputs());
     commit(step, *results);
   } else {
     const Status failure = health_.failure();

@@ -21,6 +21,7 @@ struct EngineUpdate {
   // The same for the prompt's scores; what comes behind them waits until they are done.
   std::shared_ptr<const PromptScores> prompt_scores;
   std::shared_ptr<const AttentionScores> attention_scores;  // see context_logits
+  std::shared_ptr<const EncoderOutput> encoder_output;      // see context_logits
   std::vector<float> embedding;  // with the last update of a sequence that is pooled
 };
 

@@ -23,6 +23,7 @@
 #include "runtime/prompts/prompt_scorer.h"
 #include "runtime/prompts/prompt_table.h"
 #include "runtime/request_sequences.h"
+#include "runtime/requests/encoder_check.h"
 #include "runtime/requests/inbox.h"
 #include "runtime/requests/request_check.h"
 #include "runtime/step_modules.h"
@@ -112,7 +113,13 @@ Duration max_prefill(const ModelInstance& model, const ExecutorConfig& config) {
   return std::chrono::milliseconds(config.max_prefill_ms.value_or(on_cpu ? kUsualOnCpus : 0));
 }
 
-class ExecutorImpl : public Executor {
+EncoderFacts encoder_facts(const ModelInstance& model) {
+  EncoderFacts facts = model.encoder;
+  facts.output_width = model.runner->encoder_width();
+  return facts;
+}
+
+class ExecutorImpl : public StoringExecutor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
       : model_(std::move(model)),
@@ -128,7 +135,7 @@ class ExecutorImpl : public Executor {
                 .lookahead = config.speculation == "lookahead" ? std::optional(config.lookahead)
                                                                : std::nullopt,
                 .weighs_drafts = model_.runner->weighs_drafts(),
-                .encoder = model_.encoder,
+                .encoder = encoder_facts(model_),
                 .pictures = model_.pictures,
                 .scored_heads = model_.runner->scored_heads(),
                 .num_labels = model_.score_head.num_labels},
@@ -189,18 +196,6 @@ class ExecutorImpl : public Executor {
     return accept(std::move(requests), std::move(callback));
   }
 
-  std::vector<Response> await_responses(Timeout timeout) override { return store_.await(timeout); }
-  std::vector<Response> await_responses(RequestId id, Timeout timeout) override {
-    return store_.await(id, timeout);
-  }
-  std::vector<std::vector<Response>> await_responses(const std::vector<RequestId>& ids,
-                                                     Timeout timeout) override {
-    return store_.await(ids, timeout);
-  }
-  int64_t num_responses_ready(std::optional<RequestId> id) const override {
-    return store_.num_ready(id);
-  }
-
   void cancel(RequestId id) override { inbox_.push(Cancel{id}); }
 
   Status health() const override { return model_.health().failure(); }
@@ -247,6 +242,8 @@ class ExecutorImpl : public Executor {
       table.push_back({item.what, static_cast<int64_t>(item.bytes), item.rank});
     return table;
   }
+  BatchTimeline batch_timeline() override { return rings_.batch.take(model_.clock->now()); }
+  std::vector<ExpertLoad> expert_load() const override { return model_.runner->expert_load(); }
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;
     for (const exec::RankFigures& rank : model_.runner->ranks())
@@ -273,11 +270,13 @@ class ExecutorImpl : public Executor {
     std::vector<sched::WholeSpan> whole_spans;
     PromptPositions positions;
     std::shared_ptr<AttentionScores> scores;
+    std::shared_ptr<EncoderOutput> encoder_output;
     int64_t num_scores = 0;
+    int64_t encoder_positions = 0;
     int64_t logits_bytes = 0;           // of the whole request
     std::vector<TokenId> external_ids;  // of the prompt, without what stands in front of it
   };
-  // Takes back what was promised for requests that are then refused.
+  // Takes the bytes back from `progress` if the requests are refused.
   struct LogitsPromise {
     LogitsPromise(Progress& progress, int64_t bytes, int64_t most)
         : progress(progress),
@@ -309,6 +308,7 @@ class ExecutorImpl : public Executor {
     found.input_keys = input_keys(request, bounds_.vocab_size);
     found.logits_bytes = logits_bytes(request, bounds_);
     found.num_scores = num_attention_scores(request, bounds_);
+    found.encoder_positions = num_encoder_positions(request, bounds_);
     if (request.encoder_input)
       found.encoder_inputs.push_back(encoder_rows(
           *std::exchange(request.encoder_input, std::nullopt), bounds_.encoder.feature_width,
@@ -329,7 +329,8 @@ class ExecutorImpl : public Executor {
     add_picture_keys(found.encoder_inputs, num_tokens, found.input_keys);
   }
 
-  // Memory that the engine's thread would spend milliseconds on. Null: the request asks for none.
+  // Allocates the scores here, because that would take the engine thread milliseconds. Null: the
+  // request asks for none.
   static StatusOr<std::shared_ptr<AttentionScores>> memory_for_scores(const Request& request,
                                                                       int64_t numbers) {
     if (numbers == 0) return std::shared_ptr<AttentionScores>();
@@ -345,6 +346,22 @@ class ExecutorImpl : public Executor {
       return resource_exhausted("there is no memory for {} attention scores", numbers);
     }
     return scores;
+  }
+
+  // The same for the encoder's output.
+  StatusOr<std::shared_ptr<EncoderOutput>> memory_for_output(const Request& request,
+                                                             int64_t positions) const {
+    if (!request.output.return_encoder_output) return std::shared_ptr<EncoderOutput>();
+    auto output = std::make_shared<EncoderOutput>();
+    output->num_positions = static_cast<int32_t>(positions);
+    output->width = bounds_.encoder.output_width;
+    try {
+      output->values.resize(static_cast<size_t>(positions * output->width));
+    } catch (const std::bad_alloc&) {
+      return resource_exhausted("there is no memory for {} x {} numbers of an encoder's output",
+                                positions, output->width);
+    }
+    return output;
   }
 
   // A token's numbers of logits and attention scores, in multiples of the vocabulary.
@@ -380,6 +397,8 @@ class ExecutorImpl : public Executor {
           logits, progress_.promised_logits(), bounds_.max_logits_bytes);
     for (size_t i = 0; i < requests.size(); ++i) {
       ASSIGN_OR_RETURN(findings[i].scores, memory_for_scores(requests[i], findings[i].num_scores));
+      ASSIGN_OR_RETURN(findings[i].encoder_output,
+                       memory_for_output(requests[i], findings[i].encoder_positions));
     }
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
@@ -392,7 +411,7 @@ class ExecutorImpl : public Executor {
       return resource_exhausted(
           "queue is full: {} requests wait, {} more would be over {} (max_queue_size)",
           progress_.num_queued(), count, most);
-    promise.is_made = false;  // kept: the outbox takes it back, request by request
+    promise.is_made = false;  // the outbox takes the bytes back, request by request
     for (size_t i = 0; i < requests.size(); ++i) {
       Request& request = requests[i];
       const RequestId id = last_id_ + 1;
@@ -403,31 +422,37 @@ class ExecutorImpl : public Executor {
         store_.expect(id);
         call = [this](Response response) { store_.put(std::move(response)); };
       }
-      progress_.opened();
-      outbox_.open(subscription(id, request, std::move(findings[i].external_ids), std::move(call),
-                                findings[i].logits_bytes));
-      const Grammars::Order guide = findings[i].guide;
-      const int32_t weight = score_weight(findings[i].scores.get());
-      SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
-                          .encoder_inputs = std::move(findings[i].encoder_inputs),
-                          .whole_spans = std::move(findings[i].whole_spans),
-                          .components = std::move(findings[i].positions.components),
-                          .component_offset = findings[i].positions.offset,
-                          .scores = std::move(findings[i].scores),
-                          .guide = guide.guide,
-                          .adapter = findings[i].adapter.get(),
-                          .score_weight = weight,
-                          .typical_acceptance = typical_acceptance_,
-                          .max_time = max_time_,
-                          .arrival = model_.clock->now()};
-      inbox_.push(Submit{request_sequences(id, std::move(request), std::move(parts)),
-                         std::move(findings[i].adapter), guide.waiter != nullptr});
-      if (guide.waiter)
-        grammars_.start(guide, [this, id](const Status& status) {
-          inbox_.push(GrammarReady{id, status});
-        });
+      submit(id, std::move(request), std::move(findings[i]), std::move(call));
     }
     return ids;
+  }
+
+  // Gives an accepted request to the outbox and the inbox; a grammar that is not there is compiled.
+  void submit(RequestId id, Request request, Findings found, ResponseCallback callback) {
+    progress_.opened();
+    outbox_.open(subscription(id, request, std::move(found.external_ids), std::move(callback),
+                              found.logits_bytes));
+    const Grammars::Order guide = found.guide;
+    const int32_t weight = score_weight(found.scores.get());
+    SequenceParts parts{.input_keys = std::move(found.input_keys),
+                        .encoder_inputs = std::move(found.encoder_inputs),
+                        .whole_spans = std::move(found.whole_spans),
+                        .components = std::move(found.positions.components),
+                        .component_offset = found.positions.offset,
+                        .scores = std::move(found.scores),
+                        .encoder_output = std::move(found.encoder_output),
+                        .guide = guide.guide,
+                        .adapter = found.adapter.get(),
+                        .score_weight = weight,
+                        .typical_acceptance = typical_acceptance_,
+                        .max_time = max_time_,
+                        .arrival = model_.clock->now()};
+    inbox_.push(Submit{request_sequences(id, std::move(request), std::move(parts)),
+                       std::move(found.adapter), guide.waiter != nullptr});
+    if (guide.waiter)
+      grammars_.start(guide, [this, id](const Status& status) {
+        inbox_.push(GrammarReady{id, status});
+      });
   }
 
   static Subscription subscription(RequestId id, const Request& request,
@@ -457,7 +482,8 @@ class ExecutorImpl : public Executor {
                               .jumps_ahead = config.enable_jump_ahead,
                               .guide_steps = model_.guide_steps,
                               .proposer = model_.proposer.get(),
-                              .speculation = speculation_options(model_, config)},
+                              .speculation = speculation_options(model_, config),
+                              .clock = model_.clock},
                              *model_.runner, inbox_, progress_, rings_,
                              [this](RequestId id) { outbox_.scored(id); });
   }
@@ -476,7 +502,6 @@ class ExecutorImpl : public Executor {
   bool closed_ = false;
   RequestId last_id_ = 0;
   Progress progress_;
-  ResponseStore store_;
   StatsRings rings_;
   Inbox inbox_;
   Grammars grammars_;

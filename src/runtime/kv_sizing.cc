@@ -368,6 +368,7 @@ StatusOr<exec::RunnerLimits> size_part(const Part& part, const ExecutorConfig& c
     log_info("KV cache type {}, from the checkpoint", name_of(limits.kv_type));
   limits.depth = depth_for(config, plan.mapping.pp);
   limits.has_components = exec::reads_components(plan);
+  limits.counts_experts = config.expert_load;
   set_max_tokens(part, config, all_states, limits);
   RETURN_IF_ERROR(set_adapters(part, config, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));

@@ -141,6 +141,10 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
     options.devices.push_back(info.id());
     options.num_threads.push_back(is_cpu && is_share ? info.num_units : 0);
   }
+  if (config.expert_load)
+    return unsupported(
+        "expert_load: true is for ranks that are threads; here they are processes "
+        "(rank_processes, process_mode orchestrator, or launched ones)");
   ranks.first_process = options.first;
   ASSIGN_OR_RETURN(ranks.processes, RankProcesses::start(options, &health));
   return ok();
@@ -411,6 +415,18 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
   return build;
 }
 
+// Sets what the runner's limits allow of pictures.
+void limit_pictures(const exec::RunnerLimits& limits, ModelInstance& model) {
+  io::PictureFacts& pictures = model.pictures.facts;
+  pictures.max_frames = std::min(pictures.max_frames, exec::max_picture_parts(pictures));
+  const int32_t frame = pictures.grid * pictures.grid + pictures.class_tokens;
+  model.pictures.max_patches =
+      pictures.grid > 0 ? limits.max_encoder_length / frame * pictures.grid * pictures.grid
+                        : limits.max_encoder_length;
+  model.pictures.has_components = limits.has_components;
+  model.pictures.max_positions = limits.max_sequence_length;
+}
+
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config, bool has_trees,
                                    int32_t num_unopened) {
@@ -459,16 +475,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                build.compile.forced, has_trees, model));
   const exec::RunnerLimits& limits = model.runner->limits();
   if (facts.num_cross_layers > 0) model.encoder.max_length = limits.max_encoder_length;
-  if (facts.pictures.patch_width > 0) {
-    io::PictureFacts& pictures = model.pictures.facts;
-    pictures.max_frames = std::min(pictures.max_frames, exec::max_picture_parts(pictures));
-    const int32_t frame = pictures.grid * pictures.grid + pictures.class_tokens;
-    model.pictures.max_patches =
-        pictures.grid > 0 ? limits.max_encoder_length / frame * pictures.grid * pictures.grid
-                          : limits.max_encoder_length;
-    model.pictures.has_components = limits.has_components;
-    model.pictures.max_positions = limits.max_sequence_length;
-  }
+  if (facts.pictures.patch_width > 0) limit_pictures(limits, model);
   if (config.enable_lora)
     RETURN_IF_ERROR(load_adapters(engines[0], std::move(modules), config, model));
   return model;

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
 #include <span>
+#include <string_view>
 
 #include "base/json.h"
+#include "base/json_members.h"
 #include "base/rng.h"
 #include "base/testing/source_dir.h"
 #include "io/safetensors.h"
@@ -68,6 +71,13 @@ Picture golden_picture(const std::string& model, const PictureFacts& facts) {
       out.frames = static_cast<int32_t>(grid[0]);
       out.height = static_cast<int32_t>(grid[1]), out.width = static_cast<int32_t>(grid[2]);
     }
+    if (tensor.name == "image_tiles") {
+      const auto* const tiles = reinterpret_cast<const int64_t*>(tensor.data.data());
+      out.tile_rows = static_cast<int32_t>(tiles[0]);
+      out.tile_columns = static_cast<int32_t>(tiles[1]);
+      out.cut_rows = static_cast<int32_t>(tiles[2]);
+      out.cut_columns = static_cast<int32_t>(tiles[3]);
+    }
     if (tensor.name != "pixel_values") continue;
     const std::span numbers(reinterpret_cast<const float*>(tensor.data.data()),
                             tensor.data.size() / sizeof(float));
@@ -83,6 +93,13 @@ Picture golden_picture(const std::string& model, const PictureFacts& facts) {
 
 void place(Picture& picture, int32_t first, const PictureFacts& facts) {
   picture.first_token = first;
+  const int32_t height = picture.height / facts.merge, width = picture.width / facts.merge;
+  if (facts.tiles_in_plane) {
+    const int32_t rows = picture.tile_rows * height - 2 * picture.cut_rows;
+    const int32_t columns = picture.tile_columns * width - 2 * picture.cut_columns;
+    picture.num_tokens = height * width + rows * (columns + 1);
+    return;
+  }
   picture.num_tokens = picture.frames * (picture.height / facts.merge) *
                        (picture.width / facts.merge + (facts.row_breaks ? 1 : 0));
 }
@@ -90,6 +107,7 @@ void place(Picture& picture, int32_t first, const PictureFacts& facts) {
 struct PictureCase {
   Request request;
   std::vector<TokenId> greedy;
+  std::vector<double> log_probs;  // of the prompt's last tokens; empty: not in the file
 };
 
 std::vector<PictureCase> golden_cases(const Model& model, const PictureFacts& facts) {
@@ -105,6 +123,8 @@ std::vector<PictureCase> golden_cases(const Model& model, const PictureFacts& fa
     r.pictures.push_back(golden_picture(model.name, facts));
     place(r.pictures[0], static_cast<int32_t>(first - r.input_token_ids.begin()), facts);
     c.greedy = ids_of(v.at("greedy_ids"));
+    for (const json::value& p : array_member(v, "prompt_log_probs"))
+      c.log_probs.push_back(p.to_number<double>());
     r.max_tokens = static_cast<int32_t>(c.greedy.size());
     r.output.return_log_probs = true;
   }
@@ -123,6 +143,15 @@ Picture noise(const PictureFacts& facts, int32_t height, int32_t width, uint64_t
   return out;
 }
 
+// A picture in `rows` x `columns` tiles behind the whole one.
+Picture tiled(const PictureFacts& facts, int32_t rows, int32_t columns, uint64_t seed) {
+  Picture out = noise(facts, (1 + rows * columns) * facts.grid, facts.grid, seed);
+  out.frames = 1 + rows * columns, out.height = facts.grid;
+  out.tile_rows = rows, out.tile_columns = columns;
+  (rows < columns ? out.cut_rows : out.cut_columns) = 1;
+  return out;
+}
+
 // A prompt of text with a picture in front, one in the middle and one at the end.
 Request several(const Model& model, const PictureFacts& facts) {
   Request r;
@@ -138,12 +167,13 @@ Request several(const Model& model, const PictureFacts& facts) {
   };
   const bool fixed = facts.grid > 0;
   const auto sized = [&](int32_t height, int32_t width, uint64_t seed) {
+    if (facts.tiles_in_plane) return tiled(facts, height / 4, (width + 2) / 4, seed);
     return fixed ? noise(facts, facts.grid, facts.grid, seed) : noise(facts, height, width, seed);
   };
   add(sized(4, 6, 1));
   add_text(5);
   add(sized(8, 4, 2));
-  if (facts.max_frames > 1) {  // a video, or tiles
+  if (facts.max_frames > 1 && !facts.tiles_in_plane) {  // a video, or tiles
     const int32_t height = fixed ? facts.grid : 4, width = fixed ? facts.grid : 6;
     Picture video = noise(facts, 3 * height, width, 3);
     video.frames = 3, video.height = height;
@@ -181,6 +211,14 @@ int64_t figure(const Executor& executor, std::string_view name) {
   return -1;
 }
 
+// Mean distance of `expected` from the last of `got`.
+double distance(const std::vector<double>& expected, const std::vector<float>& got) {
+  double sum = 0;
+  const size_t first = got.size() - expected.size();
+  for (size_t i = 0; i < expected.size(); ++i) sum += std::abs(expected[i] - got[first + i]);
+  return sum / static_cast<double>(expected.size());
+}
+
 class Pictures : public ::testing::TestWithParam<Model> {};
 
 TEST_P(Pictures, GreedyIdsEqualTransformers) {
@@ -193,6 +231,13 @@ TEST_P(Pictures, GreedyIdsEqualTransformers) {
     const Outcome got = client.run(*executor, c.request);
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.sequences[0][0].tokens, c.greedy);
+    if (c.log_probs.empty()) continue;
+    Request scored = c.request;
+    scored.output.num_prompt_log_probs = 0;
+    const Outcome scores = client.run(*executor, scored);
+    ASSERT_TRUE(scores.status.ok()) << scores.status;
+    ASSERT_GT(scores.prompt_log_probs.size(), c.log_probs.size());
+    EXPECT_LT(distance(c.log_probs, scores.prompt_log_probs), 0.03);
   }
 }
 
@@ -316,6 +361,7 @@ TEST_P(Pictures, TensorRanksGiveTheSameBits) {
   const auto one = open(GetParam(), config);
   ASSERT_NE(one, nullptr);
   config.tensor_parallel = "2";
+  if (std::string_view(GetParam().name).ends_with("_moe")) config.expert_parallel = 2;
   const auto two = open(GetParam(), config);
   ASSERT_NE(two, nullptr);
   Client client;
@@ -356,13 +402,74 @@ TEST_P(Pictures, PicturesAreChecked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Pictures,
-                         ::testing::Values(Model{"llava", 512}, Model{"qwen2_vl", 510},
-                                           Model{"qwen2_5_vl", 500}, Model{"mistral3", 500},
-                                           Model{"pixtral", 500}, Model{"idefics3", 500},
-                                           Model{"internvl", 500}, Model{"gemma3", 500, 17},
-                                           Model{"paligemma", 500, 88},
+                         ::testing::Values(Model{"llava", 512}, Model{"llava_next", 500},
+                                           Model{"qwen2_vl", 510}, Model{"qwen2_5_vl", 500},
+                                           Model{"qwen3_vl", 500}, Model{"qwen3_vl_moe", 500},
+                                           Model{"mistral3", 500}, Model{"pixtral", 500},
+                                           Model{"idefics3", 500}, Model{"internvl", 500},
+                                           Model{"gemma3", 500, 17}, Model{"paligemma", 500, 88},
                                            Model{"paligemma2", 500, 88}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(PictureOptions, TilesAreChecked) {
+  const Model model{"llava_next", 500};
+  const auto executor = open(model, picture_config());
+  ASSERT_NE(executor, nullptr);
+  const PictureCase good = golden_cases(model, executor->pictures())[0];
+  const auto error = [&](const std::function<void(Picture&)>& edit) {
+    Request request = good.request;
+    edit(request.pictures[0]);
+    const auto id = executor->enqueue(request);
+    return id.ok() ? "" : std::string(id.status().message());
+  };
+  EXPECT_THAT(error([](Picture& p) { p.tile_rows = 0; }),
+              HasSubstr("pictures[0]: tile_rows, tile_columns: 0 x 2 tiles; 3 frames have 2"));
+  EXPECT_THAT(error([](Picture& p) { p.tile_rows = 1 << 30, p.tile_columns = 1 << 30; }),
+              HasSubstr("tile_rows, tile_columns: 1073741824"));
+  EXPECT_THAT(error([](Picture& p) { p.cut_rows = 3; }),
+              HasSubstr("cut_rows, cut_columns: 3, 0; allowed are [0, 2] and [0, 4]"));
+  EXPECT_THAT(error([](Picture& p) { p.cut_columns = -1; }), HasSubstr("cut_rows, cut_columns"));
+  EXPECT_THAT(error([](Picture& p) { p.cut_rows = 0; }), HasSubstr("num_tokens: 34"));
+  // The same pixels with another layout share nothing.
+  Client client;
+  Request other = good.request;
+  other.pictures[0].cut_rows = 0, other.pictures[0].cut_columns = 1;
+  place(other.pictures[0], other.pictures[0].first_token, executor->pictures());
+  other.input_token_ids.insert(
+      other.input_token_ids.begin() + other.pictures[0].first_token,
+      static_cast<size_t>(other.pictures[0].num_tokens - good.request.pictures[0].num_tokens),
+      model.placeholder);
+  const Outcome alone = client.run(*executor, other);
+  ASSERT_TRUE(alone.status.ok()) << alone.status;
+  ASSERT_TRUE(client.run(*executor, good.request).status.ok());
+  EXPECT_EQ(difference(alone, client.run(*executor, other)), "");
+}
+
+TEST(PictureOptions, TilesOfOtherModelsAreRefused) {
+  const Model model{"llava", 512};
+  const auto executor = open(model, picture_config());
+  ASSERT_NE(executor, nullptr);
+  Request request = golden_cases(model, executor->pictures())[0].request;
+  request.pictures[0].tile_rows = 1;
+  EXPECT_THAT(std::string(executor->enqueue(request).status().message()),
+              HasSubstr("pictures[0]: tile_rows, tile_columns, cut_rows, cut_columns: 1, 0, 0, 0"));
+}
+
+// Features of 2 x 2 tiles of one token each behind the whole picture; -1: a row's end.
+TEST(PictureInputs, TilesLieRowByRow) {
+  Picture picture;
+  picture.frames = 5, picture.height = picture.width = 1, picture.num_tokens = 1 + 2 * 3;
+  picture.tile_rows = picture.tile_columns = 2;
+  picture.patches.resize(5);
+  const PictureRules rules{
+      .facts = {.patch_width = 1, .grid = 1, .max_frames = 5, .tiles_in_plane = true}};
+  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows,
+            (std::vector<int32_t>{0, 1, 2, -1, 3, 4, -1}));
+  picture.cut_rows = 1;
+  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows, std::vector<int32_t>{0});
+  picture.cut_rows = 0, picture.cut_columns = 1;
+  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows, (std::vector<int32_t>{0, -1, -1}));
+}
 
 // Text advances all components; a picture of 2 x 3 tokens takes three positions.
 TEST(PromptPositions, PicturesArePlacedInThePlane) {

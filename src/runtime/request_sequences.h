@@ -23,6 +23,7 @@ struct SequenceParts {
   std::vector<int32_t> components;  // see SequencePayload
   int32_t component_offset = 0;
   std::shared_ptr<AttentionScores> scores;              // null: it asks for none
+  std::shared_ptr<EncoderOutput> encoder_output;        // null: it does not ask for it
   std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
   const Adapter* adapter = nullptr;                     // null: none
   int32_t score_weight = 1;                             // see sched::SequenceSpec

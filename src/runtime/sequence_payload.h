@@ -40,6 +40,12 @@ struct SequencePayload : sched::Payload {
   std::vector<int32_t> components;
   int32_t component_offset = 0;
 
+  // EncoderInputs: memory for the encoder's output; null: the request does not ask for it. Only the
+  // module writes to it.
+  std::shared_ptr<EncoderOutput> encoder_output;
+  // EncoderInputs: bits of CrossAttentionMask, exec::cross_mask_words() for each row; empty: none.
+  std::vector<uint32_t> cross_mask;
+
   // Alignment: memory for the scores of OutputConfig::alignment_heads, of the request's first
   // sequence; null: none. Only the module writes to it.
   std::shared_ptr<AttentionScores> scores;

@@ -78,6 +78,9 @@ class StepModule {
   // MaskMade came: true if the module had the sequence wait for it.
   virtual bool resume(RequestId) { return false; }
 
+  // A step with encoder inputs that did not fail, before its rows: outputs of those that asked for
+  // them, in order.
+  virtual void encoded(std::span<const exec::EncodedInput>) {}
   // Each row of a step that did not fail, in order, every module before the next row; but not rows
   // whose draw gave no token. Not OK: the sequence ends with it, later modules are not asked.
   virtual Status completed(const LandedRow&, EngineUpdate&) { return ok(); }

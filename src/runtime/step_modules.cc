@@ -15,6 +15,7 @@ namespace nereid::runtime {
 
 // Modules without a header, each in its file of modules/.
 std::unique_ptr<StepModule> make_run_hash();
+std::unique_ptr<StepModule> make_batch_watch(BatchRecorder& recorder, const Clock& clock);
 
 // The order decides three things:
 //   offer(): PrefillLimit before Speculation, which reads it; GrammarMasks before Speculation. A
@@ -23,7 +24,7 @@ std::unique_ptr<StepModule> make_run_hash();
 //   planned(): EncoderInputs before Adapters, which sets the adapters of the inputs.
 //   completed(): modules that can fail a row before modules that count rows (GrammarMasks and the
 //     ones behind it): a row that fails its sequence is not counted.
-//   finished(): StepRecorder is last and reads the updates as clients get them.
+//   finished(): StepRecorder is last, behind BatchWatch, and reads the updates as clients get them.
 // All else is independent: a field of StepRow and an array of the step have one writer behind the
 // engine and its sampler. Speculation alone raises num_logits, and num_hidden of unpooled rows.
 StepModules make_step_modules(const StepModuleOptions& options, const exec::Runner& runner,
@@ -47,6 +48,7 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
   all.push_back(std::move(guides));
   all.push_back(std::move(speculation));
   all.push_back(make_run_hash());
+  all.push_back(make_batch_watch(rings.batch, *options.clock));
   all.push_back(std::make_unique<StepRecorder>(options.memory, progress, rings));
   return all;
 }

@@ -25,6 +25,7 @@ struct StepModuleOptions {
   int64_t guide_steps = GrammarMasks::kTurnSteps;
   Proposer* proposer = nullptr;  // of drafts; null: none
   Speculation::Options speculation;
+  const Clock* clock = &steady_clock();
 };
 
 // All modules, in the order of their calls. References must outlive them. `scored(id)` is called on

@@ -16,12 +16,12 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   if (first_sat_out_last_ && !running_.empty() && can_go_on(*running_.front())) return;
   if (short_of_memory_ || waiting_.empty() || (is_static && !running_.empty())) return;
   const bool equal = limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress;
-  const auto claim = [&](int32_t wanted) {
+  const auto share_of = [&](int32_t wanted) {
     return equal ? std::min(wanted, limits_.tokens_per_block) : wanted;
   };
   int64_t left = prefill_room(plan);
-  for (const Share& share : shares_) left -= claim(share.wanted);
-  int32_t position_offset = 0;
+  for (const Share& share : shares_) left -= share_of(share.wanted);
+  int32_t num_skipped = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     Sequence& sequence = **it++;  //     admission erases it from waiting_
     if (sequence.holds_ > 0) continue;
@@ -33,13 +33,13 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
       admission = try_admit(sequence, now);
     }
     if (admission == Admission::kSkipped) {
-      if (++position_offset >= limits_.max_batch_size) return;
+      if (++num_skipped >= limits_.max_batch_size) return;
       continue;
     }
     if (sequence.arriving_ || sequence.awaits_adapter_) continue;
     const int32_t wanted = sequence.length() - sequence.computed_;
     shares_.push_back({.sequence = &sequence, .wanted = wanted});
-    left -= claim(wanted);
+    left -= share_of(wanted);
   }
 }
 
@@ -68,7 +68,8 @@ bool Scheduler::hold_lasting_results(Sequence& sequence) {
   const std::vector<EncoderSpec>& inputs = sequence.spec_.encoder_inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].end != EncoderSpec::kAllTokens) continue;
-    sequence.results_[i] = encoders_.hold(inputs[i].key, inputs[i].num_results);
+    sequence.results_[i] =
+        encoders_.hold(inputs[i].key, inputs[i].num_results, inputs[i].is_private);
     if (!sequence.results_[i]) return false;
   }
   return true;

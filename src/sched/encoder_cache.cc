@@ -12,7 +12,7 @@ EncoderCache::EncoderCache(int32_t num_blocks, int32_t tokens_per_block)
   for (BlockId block = num_blocks; block-- > 0;) free_.push_back(block);
 }
 
-EncoderCache::Entry* EncoderCache::hold(std::string_view key, int32_t length) {
+EncoderCache::Entry* EncoderCache::hold(std::string_view key, int32_t length, bool is_private) {
   NEREID_CHECK(length > 0);
   if (const auto found = by_key_.find(key); found != by_key_.end()) {
     Entry& entry = *found->second;
@@ -27,6 +27,7 @@ EncoderCache::Entry* EncoderCache::hold(std::string_view key, int32_t length) {
   entry.key = key;
   entry.length = length;
   entry.num_holders = 1;
+  entry.is_private = is_private;
   entry.blocks.assign(free_.end() - static_cast<ptrdiff_t>(count), free_.end());
   free_.resize(free_.size() - count);
   by_key_.emplace(entry.key, std::prev(entries_.end()));
@@ -59,7 +60,7 @@ void EncoderCache::release(Entry& entry) {
   const auto at =
       std::ranges::find_if(entries_, [&](const Entry& other) { return &other == &entry; });
   // A result that no step has computed is of no use to others.
-  if (entry.is_forgotten || !entry.is_computed) return drop(at);
+  if (entry.is_forgotten || entry.is_private || !entry.is_computed) return drop(at);
   entries_.splice(entries_.end(), entries_, at);
 }
 

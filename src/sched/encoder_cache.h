@@ -23,13 +23,15 @@ class EncoderCache {
     int32_t num_holders = 0;
     bool is_computed = false;   // by a planned step
     bool is_forgotten = false;  // not found again; its contents may be wrong
+    bool is_private = false;    // given up with its last holder
   };
 
   EncoderCache(int32_t num_blocks, int32_t tokens_per_block);
 
   // The result of an input, with a holder more; a new one is not computed yet. Null: no room until
-  // another one is released. `key`: equal for equal inputs only.
-  Entry* hold(std::string_view key, int32_t length);
+  // another one is released. `key`: equal for equal inputs only. `is_private`: a new one is given
+  // up with its last holder.
+  Entry* hold(std::string_view key, int32_t length, bool is_private = false);
   // Ends one holder's use.
   void release(Entry& entry);
   // No result is found again: a step that computed some has failed.

@@ -43,6 +43,17 @@ TEST(EncoderCache, AResultThatWasNotComputedIsNotKept) {
   cache.check();
 }
 
+TEST(EncoderCache, APrivateResultIsSharedByItsHoldersAlone) {
+  EncoderCache cache(2, 8);
+  EncoderCache::Entry* const a = cache.hold("a", 8, /*is_private=*/true);
+  EXPECT_EQ(cache.hold("a", 8, true), a);
+  a->is_computed = true;
+  cache.release(*a);
+  cache.release(*a);
+  EXPECT_FALSE(cache.hold("a", 16, true)->is_computed) << "both blocks are free again";
+  cache.check();
+}
+
 TEST(EncoderCache, ForgottenResultsAreComputedAgain) {
   EncoderCache cache(3, 8);
   EncoderCache::Entry* const a = cache.hold("a", 8);

@@ -133,7 +133,7 @@ void Scheduler::plan_encodes(StepPlan& plan) {
 bool Scheduler::hold_result(Sequence& sequence, size_t input) {
   const EncoderSpec& spec = sequence.spec_.encoder_inputs[input];
   EncoderCache::Entry*& entry = sequence.results_[input];
-  do entry = encoders_.hold(spec.key, spec.num_results);
+  do entry = encoders_.hold(spec.key, spec.num_results, spec.is_private);
   while (!entry && take_result_behind(sequence));
   return entry != nullptr;
 }

@@ -129,6 +129,9 @@ class Scheduler {
   // All live sequences by id; `scheduled`: has a row in flight.
   std::vector<RequestStats> request_stats() const;
 
+  // All live sequences, by id.
+  std::vector<SequenceState> sequences() const;
+
   // The sequences with slots and blocks, in order.
   std::span<const Sequence* const> running() const { return running_; }
 

@@ -101,7 +101,8 @@ class Traffic : RandomRequests {
       s.output = {.pooling = pick(0, 1) ? Pooling::kLast : Pooling::kMean};
       s.max_new_tokens = 0;
     }
-    if (draft_rate_ > 0 && s.sampling.beam_width == 1 && pick(0, 2) == 0) s.drafts = guesses(s, 0);
+    if (draft_rate_ > 0 && s.sampling.beam_width == 1 && pick(0, 2) == 0)
+      s.drafts = make_drafts(s, 0);
     return s;
   }
 
@@ -164,7 +165,7 @@ class Traffic : RandomRequests {
     if (clients_.empty()) return;
     const auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
     if (client.last.finished || client.spec.sampling.beam_width > 1) return;
-    const std::vector<TokenId> chain = guesses(client.spec, client.text.size());
+    const std::vector<TokenId> chain = make_drafts(client.spec, client.text.size());
     if (pick(0, 1)) return sched_.draft(id, chain);
     // The same drafts, each with siblings.
     std::vector<TokenId> tree;
@@ -187,7 +188,7 @@ class Traffic : RandomRequests {
   }
 
   // The continuation of a request after `num_said` tokens, perhaps with a mistake.
-  std::vector<TokenId> guesses(const SequenceSpec& spec, size_t num_said) {
+  std::vector<TokenId> make_drafts(const SequenceSpec& spec, size_t num_said) {
     std::vector<TokenId> tokens = reference(spec, limits_).text;
     tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_said));
     if (pick(0, 3) == 0) tokens.push_back(pick(0, kVocab - 1));

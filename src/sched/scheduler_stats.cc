@@ -38,6 +38,15 @@ std::vector<RequestStats> Scheduler::request_stats() const {
   return all;
 }
 
+std::vector<SequenceState> Scheduler::sequences() const {
+  std::vector<SequenceState> all;
+  for (const auto& [id, s] : sequences_)
+    if (!s->stopped_)
+      all.push_back({id, s->spec_.arrival, s->num_prompt_, !s->running(), s->started_});
+  std::ranges::sort(all, {}, &SequenceState::id);
+  return all;
+}
+
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
   stats.num_running = static_cast<int64_t>(running_.size());

@@ -28,6 +28,7 @@ struct EncoderSpec {
   static constexpr int32_t kAllTokens = std::numeric_limits<int32_t>::max();
 
   std::string key;           // equal for equal inputs only, cache salt included
+  bool is_private = false;   // no later request finds its result
   int32_t length = 0;        // positions
   int32_t num_parts = 1;     // that attend to themselves alone
   int32_t num_results = 0;   // rows of the result

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "nereid/response.h"
 
 namespace nereid::sched {
@@ -52,6 +53,15 @@ struct PlannedEncode {
   const Sequence* sequence = nullptr;
   size_t input = 0;
   std::vector<BlockId> blocks;  // of its result
+};
+
+// A live sequence, for who watches the batch.
+struct SequenceState {
+  RequestId id = 0;
+  Time arrival;
+  int32_t prompt_tokens = 0;
+  bool waits = false;        // has no slot
+  bool was_started = false;  // had a slot: now it is paused, where it waits
 };
 
 struct StepPlan {

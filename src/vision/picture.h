@@ -17,6 +17,10 @@ struct Patches {
   // picture; without rows the whole picture alone.
   bool in_tiles = false;
   int32_t tile_rows = 0, tile_columns = 0;
+  // The whole picture in a tile, then the tiles; cut_rows and cut_columns of their tokens at each
+  // end show nothing and are left out, and a token stands behind each row (LLaVA-NeXT).
+  bool tiles_in_plane = false;
+  int32_t cut_rows = 0, cut_columns = 0;
 };
 
 // Most tiles on a side of a picture.
@@ -27,6 +31,11 @@ inline std::vector<std::array<int32_t, 3>> grids_of(const Patches& patches) {
   if (!patches.in_tiles) return {patches.grid};
   return std::vector<std::array<int32_t, 3>>(static_cast<size_t>(patches.grid[0]),
                                              {1, patches.grid[1], patches.grid[2]});
+}
+
+// Rows and columns of tiles, and those of tokens that are cut; of a picture with tiles_in_plane.
+inline std::array<int32_t, 4> layout_of(const Patches& p) {
+  return {p.tile_rows, p.tile_columns, p.cut_rows, p.cut_columns};
 }
 
 }  // namespace nereid::vision

@@ -1,6 +1,7 @@
 // Sizes, tiles and patches; see processor.h.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -185,12 +186,10 @@ class PatchWriter {
   Patches& out_;
 };
 
-// `picture` in the middle of zeros.
-Image padded(const Image& picture, const Size& size) {
+// `picture` in the middle of zeros, at (left, top).
+Image padded(const Image& picture, const Size& size, int64_t left, int64_t top) {
   Image out{static_cast<int32_t>(size.width), static_cast<int32_t>(size.height),
             std::vector<uint8_t>(static_cast<size_t>(3 * size.width * size.height))};
-  const int64_t left = (size.width - picture.width + 1) / 2;
-  const int64_t top = (size.height - picture.height + 1) / 2;
   const size_t row_bytes = 3 * static_cast<size_t>(picture.width);
   for (int32_t y = 0; y < picture.height; ++y)
     std::copy_n(picture.rgb.data() + row_bytes * static_cast<size_t>(y), row_bytes,
@@ -210,7 +209,9 @@ StatusOr<Patches> plain(const Image& image, const ProcessorConfig& config,
                       static_cast<int32_t>(shown.width), static_cast<int32_t>(shown.height)};
   ASSIGN_OR_RETURN(Image part,
                    resize(image, resized.width, resized.height, config.filter, window, hold));
-  if (shown.width < seen.width || shown.height < seen.height) part = padded(part, seen);
+  if (shown.width < seen.width || shown.height < seen.height)
+    part =
+        padded(part, seen, (seen.width - part.width + 1) / 2, (seen.height - part.height + 1) / 2);
   writer.add_in_raster_order(part);
   return out;
 }
@@ -298,6 +299,85 @@ StatusOr<Patches> idefics3(const Image& image, const ProcessorConfig& config,
   return out;
 }
 
+// Source: select_best_resolution() of transformers. The listed size that keeps most of the
+// picture's pixels; of several the one that wastes least.
+Size best_size(const Image& image, const ProcessorConfig& config) {
+  const int64_t all = int64_t{image.width} * image.height;
+  int64_t most_kept = 0, least_wasted = std::numeric_limits<int64_t>::max();
+  Size best;
+  for (const auto& [height, width] : config.sizes) {
+    const double scale = std::min(static_cast<double>(width) / image.width,
+                                  static_cast<double>(height) / image.height);
+    const auto scaled = [scale](int32_t side) { return static_cast<int64_t>(side * scale); };
+    const int64_t kept = std::min(scaled(image.width) * scaled(image.height), all);
+    const int64_t wasted = int64_t{width} * height - kept;
+    if (kept < most_kept || (kept == most_kept && wasted >= least_wasted)) continue;
+    most_kept = kept, least_wasted = wasted;
+    best = {width, height};
+  }
+  return best;
+}
+
+// The picture's size within `most`, one side as long.
+Size size_within(const Image& image, const Size& most) {
+  const double x = static_cast<double>(most.width) / image.width;
+  const double y = static_cast<double>(most.height) / image.height;
+  const auto scaled = [](int32_t side, double scale, int64_t limit) {
+    return std::min(static_cast<int64_t>(std::ceil(side * scale)), limit);
+  };
+  if (x < y) return {most.width, scaled(image.height, x, most.height)};
+  return {scaled(image.width, y, most.width), most.height};
+}
+
+// Source: unpad_image() of LLaVA-NeXT. Rows or columns of tokens at each end that show nothing.
+void set_cut(const Image& image, const ProcessorConfig& config, Patches& out) {
+  const int64_t side = int64_t{out.grid[1]} / config.merge;
+  const int64_t rows = out.tile_rows * side, columns = out.tile_columns * side;
+  // Python's int(round(x, 7)).
+  const auto whole = [](double x) { return static_cast<int64_t>(std::floor(x + 5e-8)); };
+  const double ratio = static_cast<double>(image.width) / image.height;
+  if (ratio > static_cast<double>(columns) / static_cast<double>(rows)) {
+    const int64_t shown = whole(image.height * (static_cast<double>(columns) / image.width));
+    out.cut_rows = static_cast<int32_t>((rows - shown) / 2);
+  } else {
+    const int64_t shown = whole(image.width * (static_cast<double>(rows) / image.height));
+    out.cut_columns = static_cast<int32_t>((columns - shown) / 2);
+  }
+  out.num_tokens = static_cast<int32_t>(side * side + (rows - 2 * out.cut_rows) *
+                                                          (columns - 2 * out.cut_columns + 1));
+}
+
+StatusOr<Patches> any_resolution(const Image& image, const ProcessorConfig& config,
+                                 const EncoderFacts& encoder, const Hold& hold) {
+  const Size tile{config.width, config.height}, plane = best_size(image, config);
+  Patches out;
+  out.tiles_in_plane = true;
+  out.tile_rows = static_cast<int32_t>(plane.height / tile.height);
+  out.tile_columns = static_cast<int32_t>(plane.width / tile.width);
+  const int64_t num_tiles = int64_t{out.tile_rows} * out.tile_columns;
+  PatchWriter writer(config, out);
+  RETURN_IF_ERROR(writer.start(1 + num_tiles, tile, encoder, hold));
+  set_cut(image, config, out);
+  size_t held = out.values.capacity() * sizeof(float);
+  const auto hold_more = [&](size_t bytes) { return hold ? hold(held + bytes) : ok(); };
+  const auto resized = [&](const Size& size) {
+    const Window all{0, 0, static_cast<int32_t>(size.width), static_cast<int32_t>(size.height)};
+    return resize(image, size.width, size.height, config.filter, all, hold_more);
+  };
+  ASSIGN_OR_RETURN(const Image whole, resized(tile));
+  writer.add_in_raster_order(whole);
+  const Size shown = size_within(image, plane);
+  ASSIGN_OR_RETURN(const Image part, resized(shown));
+  held += part.rgb.capacity();
+  RETURN_IF_ERROR(hold_more(static_cast<size_t>(3 * plane.width * plane.height)));
+  const Image all =
+      padded(part, plane, (plane.width - shown.width) / 2, (plane.height - shown.height) / 2);
+  for (int64_t i = 0; i < num_tiles; ++i)
+    writer.add_in_raster_order(
+        cut(all, i % out.tile_columns * tile.width, i / out.tile_columns * tile.height, tile));
+  return out;
+}
+
 }  // namespace
 
 StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
@@ -315,6 +395,8 @@ StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
       return tiles(image, config, encoder, hold);
     case ProcessorKind::kIdefics3:
       return idefics3(image, config, encoder, hold);
+    case ProcessorKind::kAnyResolution:
+      return any_resolution(image, config, encoder, hold);
   }
   return internal_error("a processor of an unknown kind");
 }

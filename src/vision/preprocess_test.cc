@@ -58,6 +58,16 @@ std::map<std::string, Case> cases() {
        {R"({"image_processor_type": "GotOcr2ImageProcessorFast", "max_patches": 6,
             "size": {"height": 32, "width": 32}})",
         eight}},
+      {"qwen3_vl",
+       {R"({"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 16,
+            "size": {"shortest_edge": 256, "longest_edge": 4096}, "image_mean": [0.5, 0.5, 0.5],
+            "image_std": [0.5, 0.5, 0.5]})",
+        {2 * 3 * 16 * 16, 2, 10000}}},
+      {"llava_next",
+       {R"({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 28},
+            "crop_size": {"height": 28, "width": 28},
+            "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]]})",
+        seven}},
       {"idefics3", {idefics + "}", {3 * 8 * 8, 2, 16}}},
       {"idefics3_whole", {idefics + R"(, "do_image_splitting": false})", {3 * 8 * 8, 2, 16}}},
   };
@@ -157,6 +167,15 @@ TEST(Preprocess, ConfigurationsThatCannotBeFollowedAreNamed) {
   EXPECT_THAT(error(R"({"image_processor_type": "Idefics3ImageProcessor",
                 "size": {"longest_edge": 4000}})"),
               HasSubstr("'size' has longest_edge 4000, more than 8 tiles of 364"));
+  EXPECT_THAT(error(R"({"image_processor_type": "LlavaNextImageProcessor",
+                "size": {"shortest_edge": 28}, "crop_size": 28, "image_grid_pinpoints": [[28, 40]]})"),
+              HasSubstr("'image_grid_pinpoints' has 28 x 40; allowed are up to 64 squares of 28"));
+  EXPECT_THAT(error(R"({"image_processor_type": "LlavaNextImageProcessor",
+                "size": {"shortest_edge": 28}, "crop_size": 28, "image_grid_pinpoints": [7]})"),
+              HasSubstr("'image_grid_pinpoints' is not a list of pairs of integers"));
+  EXPECT_THAT(error(R"({"image_processor_type": "LlavaNextImageProcessor",
+                "size": {"shortest_edge": 28}, "crop_size": 35})"),
+              HasSubstr("'crop_size' is not the square of 'size'"));
   EXPECT_THAT(error(R"({"image_processor_type": "SiglipImageProcessor", "image_std": [1, 0, 1]})"),
               HasSubstr("'image_std' has a number that is not above 0"));
   EXPECT_THAT(error(R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 8})"),

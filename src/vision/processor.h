@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "vision/decode/image.h"
@@ -28,6 +29,7 @@ enum class ProcessorKind : uint8_t {
   kPixtral,   // sides that fit the picture, patches in raster order
   kTiles,     // GotOcr2 (InternVL): squares of one size, then the whole picture in one
   kIdefics3,  // Idefics 3, SmolVLM: resized to whole squares, these, then the whole picture in one
+  kAnyResolution,  // LLaVA-NeXT: the whole picture in a square, then squares of a listed size
 };
 
 struct ProcessorConfig {
@@ -37,11 +39,12 @@ struct ProcessorConfig {
   Filter filter = Filter::kBicubic;
   int32_t width = 0, height = 0;  // kPlain, kTiles, kIdefics3 (of a tile); 0: by shortest_edge
   int32_t shortest_edge = 0;      // kPlain
-  int32_t crop_width = 0, crop_height = 0;  // kPlain
-  int32_t longest_edge = 0;                 // kPixtral, kIdefics3
-  int64_t min_pixels = 0, max_pixels = 0;   // kQwen2Vl
-  int32_t min_tiles = 1, max_tiles = 1;     // kTiles
-  bool splits = true;                       // kIdefics3: false: the whole picture alone
+  int32_t crop_width = 0, crop_height = 0;    // kPlain
+  int32_t longest_edge = 0;                   // kPixtral, kIdefics3
+  int64_t min_pixels = 0, max_pixels = 0;     // kQwen2Vl
+  int32_t min_tiles = 1, max_tiles = 1;       // kTiles
+  std::vector<std::array<int32_t, 2>> sizes;  // kAnyResolution: height and width, whole squares
+  bool splits = true;                         // kIdefics3: false: the whole picture alone
   int32_t patch = 0, temporal = 1, merge = 1;
   std::array<std::array<float, 256>, 3> values = {};  // of a channel's byte
 };

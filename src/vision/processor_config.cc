@@ -31,6 +31,7 @@ constexpr KnownProcessor kKnown[] = {
     {"GotOcr2ImageProcessor", ProcessorKind::kTiles, false},
     {"Idefics3ImageProcessor", ProcessorKind::kIdefics3, false},
     {"SmolVLMImageProcessor", ProcessorKind::kIdefics3, false},
+    {"LlavaNextImageProcessor", ProcessorKind::kAnyResolution, true},
 };
 
 // Members of the file's object; keeps the first fault.
@@ -94,6 +95,28 @@ class Reader {
     const json::object& object = value.get_object();
     return {static_cast<int32_t>(integer(object, "width", 0, 1, kMostSide)),
             static_cast<int32_t>(integer(object, "height", 0, 1, kMostSide))};
+  }
+  // A list of pairs of integers; absent: empty.
+  std::vector<std::array<int32_t, 2>> pairs(std::string_view name, int64_t min, int64_t max) {
+    std::vector<std::array<int32_t, 2>> out;
+    const json::value& value = member_or_null(object_, name);
+    if (value.is_null()) return out;
+    const auto is_side = [&](const json::value& side) {
+      return side.is_int64() && side.get_int64() >= min && side.get_int64() <= max;
+    };
+    const auto is_pair = [&](const json::value& item) {
+      const json::array* const pair = item.if_array();
+      return pair && pair->size() == 2 && is_side((*pair)[0]) && is_side((*pair)[1]);
+    };
+    const json::array* const list = value.if_array();
+    if (!list || list->size() > 1024 || !std::ranges::all_of(*list, is_pair)) {
+      fail(name, fmt::format("is not a list of pairs of integers in [{}, {}]", min, max));
+      return out;
+    }
+    for (const json::value& item : *list)
+      out.push_back({static_cast<int32_t>(item.get_array()[0].get_int64()),
+                     static_cast<int32_t>(item.get_array()[1].get_int64())});
+    return out;
   }
   const json::object& object(std::string_view name) const { return object_member(object_, name); }
   std::string text(std::string_view name) const { return text_member(object_, name); }
@@ -213,6 +236,23 @@ void read_idefics3(Reader& reader, ProcessorConfig& out) {
   if (!reader.flag("do_pad", true)) reader.fail("do_pad", "is false");
 }
 
+void read_any_resolution(Reader& reader, ProcessorConfig& out) {
+  constexpr std::string_view kSizes = "image_grid_pinpoints";
+  constexpr int32_t kMostTiles = 64;
+  read_plain(reader, /*by_edge=*/true, out);
+  if (out.shortest_edge > 0) out.width = out.height = out.shortest_edge;
+  if (out.width != out.height || (out.crops && out.crop_width != out.width) ||
+      (out.crops && out.crop_height != out.height))
+    reader.fail("crop_size", "is not the square of 'size'");
+  out.sizes = reader.pairs(kSizes, 1, kMostSide);
+  if (out.sizes.empty()) out.sizes = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
+  for (const auto& [height, width] : out.sizes)
+    if (height % out.width != 0 || width % out.width != 0 ||
+        int64_t{height / out.width} * (width / out.width) > kMostTiles)
+      reader.fail(kSizes, fmt::format("has {} x {}; allowed are up to {} squares of {}", height,
+                                      width, kMostTiles, out.width));
+}
+
 void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out) {
   out.resizes = reader.flag("do_resize", true);
   if (!out.resizes &&
@@ -232,6 +272,8 @@ void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out
       return read_tiles(reader, out);
     case ProcessorKind::kIdefics3:
       return read_idefics3(reader, out);
+    case ProcessorKind::kAnyResolution:
+      return read_any_resolution(reader, out);
   }
 }
 

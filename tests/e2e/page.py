@@ -373,6 +373,38 @@ def check_pictures(page):
     assert page.proxy.bodies[-1]["messages"][-1]["content"] == content
 
 
+def check_batch(page, body):
+    """Bars of the batch: of a request that is watched, its prompt and its decoding, the same in the table and the route."""
+    browser, base = page.browser, page.proxy.url()
+    ask = urllib.request.Request(base + "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    for _ in range(60):
+        urllib.request.urlopen(ask).read()
+        with contextlib.suppress(AssertionError):
+            browser.wait("return document.querySelectorAll('#batch rect.prefill title').length > 0 && "
+                         "document.querySelectorAll('#batch .bars rect.decode title').length > 0", seconds=3)
+            break
+    else:
+        raise AssertionError(browser.run("return document.querySelector('#batch').outerHTML"))
+    title = browser.run("return document.querySelector('#batch .bars rect.decode title').textContent")
+    assert title.startswith("Sequence ") and " tokens in " in title, title
+    label = browser.run("return document.querySelector('#batch .bars').getAttribute('aria-label')")
+    assert label.startswith("Batch of tensorrt_llm: "), label
+    browser.run("for (const node of document.querySelectorAll('#batch details')) node.open = true")
+    row = browser.run("return [...document.querySelectorAll('#batch tbody tr:last-child > *')].map((n) => n.textContent)")
+    assert len(row) == 4 and int(row[1]) > 0 and "prefill, " in row[3], row
+    with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/batch") as answer:
+        timeline = json.load(answer)
+    last = timeline["sequences"][-1]
+    assert timeline["seconds"] == 60 and last["ended"] and last["generated_tokens"] > 0, timeline
+    assert [span[0] for span in last["spans"] if span[0] != "queued"] == ["prefill", "decode"], last
+    assert sum(tokens for kind, _, _, tokens in last["spans"] if kind == "prefill") <= last["prompt_tokens"], last
+    try:
+        urllib.request.urlopen(base + "/v2/models/preprocessing/batch")
+        raise AssertionError("preprocessing has no batch")
+    except urllib.error.HTTPError as error:
+        assert error.code == 501, error.code
+
+
 def check_live(page):
     browser = page.browser
     browser.click("#tab-live")
@@ -388,9 +420,10 @@ def check_live(page):
     else:
         raise AssertionError(browser.run("return document.querySelector('#charts').textContent"))
     names = browser.run(shown)
-    for name in ("Tokens a second", "Sequences", "KV cache, blocks on the device", "Time of a request, last minute", "Memory"):
+    for name in ("Tokens a second", "Sequences", "KV cache, blocks by tier", "Time of a request, last minute", "Memory"):
         assert name in names, names
     assert "free" in browser.run("return document.querySelectorAll('figure')[2].querySelector('svg').getAttribute('aria-label')")
+    check_batch(page, body)
     page.screenshot("live")
     page.check_looks(1280)
     browser.click("#tab-chat")

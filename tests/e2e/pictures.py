@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Pictures in chats, completions, responses and KServe requests, by OpenAI's client and by HTTP.
 
-    pictures.py NEREID      serves a tiny LLaVA with random weights (tests/e2e/llava: with golden tokens by transformers)
+    pictures.py NEREID      serves a tiny LLaVA with random weights (tests/e2e/llava: with golden tokens by transformers),
+                            then LLaVA 1.6 and Qwen3-VL (tests/picture_models)
 
 Needs `pip install openai`. Checks agreement between routes, tokens of the golden outputs, and refusals, not words.
 """
@@ -22,6 +23,12 @@ import own_server
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "tests" / "pictures"
 LLAVA = ROOT / "tests" / "e2e" / "llava"
+# Of tests/picture_models: the mark, whose id is 500, the processor, and the tokens of a picture of 97 x 31 pixels.
+OTHERS = {
+    "llava_next": ("<image>", dict(image_processor_type="LlavaNextImageProcessor", size=dict(shortest_edge=16), crop_size=16,
+                                   image_grid_pinpoints=[[16, 32], [32, 16], [32, 32]]), 4 * 4 + 2 * (8 + 1)),
+    "qwen3_vl": ("<|image_pad|>", dict(image_processor_type="Qwen2VLImageProcessorFast", patch_size=4,
+                                       size=dict(shortest_edge=64, longest_edge=4096)), 12 * 4)}
 IMAGE, TOKENS = 512, 16  # id of the model's mark, tokens of a picture
 TEMPLATE = ("{% for m in messages %}{{ m['role'] }}: {% if m['content'] is string %}{{ m['content'] }}{% else %}"
             "{% for part in m['content'] %}{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}"
@@ -139,6 +146,20 @@ def by_kserve(url):
     return good
 
 
+def of_other(url, client, tokens):
+    model = client.models.list().data[0].id
+    first, second = data_url("rgb_97x31.png"), data_url("rgb_64x48.png")
+    answer = chat(client, model, first, "What is it?")
+    good = check(answer.usage.prompt_tokens == len("user: What is it? assistant:") + tokens, f"a picture has {tokens} tokens")
+    good &= check(text_of(chat(client, model, first, "What is it?")) == text_of(answer), "the same picture, the same answer")
+    both = [text_of(chat(client, model, *p)) for p in ((first, " and ", second), (second, " and ", first))]
+    good &= check(all(isinstance(text, str) for text in both), f"two pictures: {both}")
+    body = {"text_input": "What is it?", "image_url_input": [first], "max_tokens": 12}
+    reply = post(url + "/v2/models/ensemble/generate", body)
+    good &= check(isinstance(reply["text_output"], str), f"the ensemble: {reply['text_output'][:40]!r}")
+    return good
+
+
 def tokenizer(size, mark):
     """tokenizer.json of the 256 bytes, special tokens up to `size`, and `mark`."""
     visible = [b for b in range(256) if chr(b).isprintable() and b not in (0x20, 0xa0, 0xad)]
@@ -152,14 +173,18 @@ def tokenizer(size, mark):
 
 
 @contextlib.contextmanager
-def served(nereid):
+def served(nereid, source=LLAVA, image=IMAGE, mark="<image>", processor=None):
     with tempfile.TemporaryDirectory() as scratch:
-        model = pathlib.Path(scratch) / "llava"
+        model = pathlib.Path(scratch) / source.name
         model.mkdir()
-        for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
-            shutil.copyfile(LLAVA / name, model / name)
-        (model / "tokenizer.json").write_text(json.dumps(tokenizer(IMAGE, "<image>")))
-        (model / "chat_template.jinja").write_text(TEMPLATE)
+        for name in ("config.json", "model.safetensors"):
+            shutil.copyfile(source / name, model / name)
+        if processor:
+            (model / "preprocessor_config.json").write_text(json.dumps(processor))
+        else:
+            shutil.copyfile(source / "preprocessor_config.json", model / "preprocessor_config.json")
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer(image, mark)))
+        (model / "chat_template.jinja").write_text(TEMPLATE.replace("<image>", mark))
         with own_server.serving(nereid, model=str(model)) as url:
             yield url
 
@@ -171,6 +196,9 @@ def main():
         good = by_client(client, model)
         good &= refusals(client, model)
         good &= by_kserve(url)
+    for name, (mark, processor, tokens) in OTHERS.items():
+        with served(sys.argv[1], ROOT / "tests" / "picture_models" / name, 500, mark, processor) as url:
+            good &= of_other(url, openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0), tokens)
     assert good, "see the lines that begin with FAILED"
 
 

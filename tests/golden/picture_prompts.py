@@ -12,7 +12,8 @@ import pathlib
 import tempfile
 
 from transformers import (Gemma3ImageProcessorPil, Gemma3Processor, Idefics3ImageProcessorPil, Idefics3Processor,
-                          PreTrainedTokenizerFast)
+                          LlavaNextImageProcessorPil, LlavaNextProcessor, PreTrainedTokenizerFast,
+                          Qwen2VLImageProcessorPil, Qwen3VLProcessor, Qwen3VLVideoProcessor)
 from transformers.image_utils import load_image
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -48,15 +49,41 @@ def gemma3():
     return processor, added, config, dict(image_processor_type="Gemma3ImageProcessor", **size)
 
 
+def llava_next():
+    added = ["<image>"]
+    sizes = dict(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28},
+                 image_grid_pinpoints=[[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]])
+    # The class token counts where the strategy is "default", which takes it away again.
+    processor = LlavaNextProcessor(LlavaNextImageProcessorPil(**sizes), tokenizer_with(added), patch_size=7,
+                                   vision_feature_select_strategy="default", num_additional_image_tokens=1)
+    config = dict(vision_config=dict(patch_size=7, image_size=28), image_token_index=FIRST_ADDED)
+    return processor, added, config, dict(image_processor_type="LlavaNextImageProcessor", **sizes)
+
+
+def qwen3_vl():
+    added = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>"]
+    tokenizer = tokenizer_with(added, image_token=added[0], vision_start_token=added[1], vision_end_token=added[2],
+                               video_token=added[3])
+    sizes = dict(patch_size=16, size={"shortest_edge": 2048, "longest_edge": 16384})
+    processor = Qwen3VLProcessor(Qwen2VLImageProcessorPil(**sizes), tokenizer, Qwen3VLVideoProcessor())
+    vision = dict(patch_size=16, temporal_patch_size=2, spatial_merge_size=2)
+    config = dict(vision_config=vision, image_token_id=FIRST_ADDED)
+    return processor, added, config, dict(image_processor_type="Qwen2VLImageProcessorFast", **sizes)
+
+
 def main():
     out = {}
-    for name, mark, make in (("gemma3", "<start_of_image>", gemma3), ("idefics3", "<image>", idefics3)):
+    for name, mark, make in (("gemma3", "<start_of_image>", gemma3), ("idefics3", "<image>", idefics3),
+                             ("qwen3_vl", "<|vision_start|><|image_pad|><|vision_end|>", qwen3_vl),
+                             ("llava_next", "<image>", llava_next)):
         processor, added, config, preprocessor = make()
         cases = []
         for text, pictures in (("User: <image>What is it?", ["rgb_97x31.png"]),
                                ("<image>", ["rgb_28x28.png"]),
                                ("a\n<image><image>\nb", ["rgb_13x77.png", "long_5000x1.png"])):
             text = text.replace("<image>", mark)
+            if name == "qwen3_vl":  # it refuses the long one
+                pictures = [picture.replace("long_5000x1", "rgb_64x48") for picture in pictures]
             images = [load_image(str(ROOT / "pictures" / picture)) for picture in pictures]
             ids = processor(images=images, text=text, add_special_tokens=False)["input_ids"][0]
             cases.append(dict(text=text, pictures=pictures, ids=ids))

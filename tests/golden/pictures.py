@@ -22,7 +22,7 @@ import zlib
 import numpy as np
 from PIL import Image, PngImagePlugin
 from transformers import (CLIPImageProcessor, Gemma3ImageProcessor, GotOcr2ImageProcessor, Idefics3ImageProcessor,
-                          PixtralImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor)
+                          LlavaNextImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor)
 from transformers.image_utils import load_image
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -149,8 +149,8 @@ def square(kind, image, patch=8, **options):
     return raster_rows(np.asarray(made["pixel_values"]), patch)
 
 
-def qwen(image):
-    made = Qwen2VLImageProcessor(min_pixels=256, max_pixels=4096, patch_size=8)(image, **AS_ARRAYS)
+def qwen(image, **options):
+    made = Qwen2VLImageProcessor(min_pixels=256, max_pixels=4096, **options)(image, **AS_ARRAYS)
     return made["pixel_values"], [int(n) for n in made["image_grid_thw"][0]]
 
 
@@ -170,6 +170,14 @@ def idefics3(image, **options):
     return raster_rows(np.asarray(processor(image, **AS_ARRAYS)["pixel_values"])[0], 8)
 
 
+def llava_next(image):
+    if image.height == 1:
+        raise ValueError("must be > 0: transformers 4 takes one row of pixels for a channel")
+    processor = LlavaNextImageProcessor(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28},
+                                        image_grid_pinpoints=[[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]])
+    return raster_rows(np.asarray(processor(image, **AS_ARRAYS)["pixel_values"])[0], 7)
+
+
 PROCESSORS = {
     "clip": clip,
     "clip_lanczos": lambda image: clip(image, resample=1, crop_size={"height": 35, "width": 21}),
@@ -177,9 +185,11 @@ PROCESSORS = {
     "clip_hamming": lambda image: clip(image, resample=5, do_normalize=False),
     "siglip": lambda image: square(SiglipImageProcessor, image),
     "gemma3": lambda image: square(Gemma3ImageProcessor, image),
-    "qwen2_vl": qwen,
+    "qwen2_vl": lambda image: qwen(image, patch_size=8),
+    "qwen3_vl": lambda image: qwen(image, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3),
     "pixtral": pixtral,
     "tiles": tiles,
+    "llava_next": llava_next,
     "idefics3": idefics3,
     "idefics3_whole": lambda image: idefics3(image, do_image_splitting=False),
 }

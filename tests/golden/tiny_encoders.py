@@ -5,6 +5,7 @@
     tiny_encoders.py NAME...    writes tests/encoder_models/NAME and tests/golden/encoder/NAME.json
     tiny_encoders.py --beams NAME...    adds beam searches of models that are there
     tiny_encoders.py --timestamps NAME...    adds transcripts with time stamps of a Whisper that is there
+    tiny_encoders.py --masks NAME...    writes tests/golden/encoder/NAME_masks.safetensors of models that are there
     tiny_encoders.py --alignment NAME...    writes tests/golden/encoder/NAME_alignment.safetensors of a Whisper that is there
 
 As tiny_models.py: random weights, fitted until the greedy token leads clearly, stored as bf16; golden outputs are
@@ -226,9 +227,61 @@ def add_alignment(name):
     save_file(tensors, path.with_name(f"{name}_alignment.safetensors"))
 
 
+def add_masks(name):
+    """Of each case: the encoder's output [positions, width], a mask of cross attention [rows, positions], and with it the
+    log-probabilities of the greedy tokens behind their prompt. Later positions have the mask's last row."""
+    from safetensors.torch import load_file, save_file
+    path = ROOT / "golden" / "encoder" / f"{name}.json"
+    golden = json.loads(path.read_text())
+    tensors = {}
+    torch.manual_seed(3)
+    if name == "whisper":
+        from transformers import WhisperForConditionalGeneration
+        net = WhisperForConditionalGeneration.from_pretrained(ROOT / "encoder_models" / name, dtype=torch.float32,
+                                                              attn_implementation="eager").eval()
+        features = load_file(path.with_suffix(".safetensors"))["input_features"]
+    else:
+        net = load(name)
+    for i, case in enumerate(golden["cases"]):
+        start = case["prompt_ids"] if name == "whisper" else [golden["decoder_start_token_id"]]
+        ids = torch.tensor([start + case["greedy_ids"]])
+        with torch.no_grad():
+            encoder = net.model.encoder if name == "whisper" else net.get_encoder()
+            output = encoder(features if name == "whisper" else torch.tensor([case["prompt_ids"]])).last_hidden_state
+            rows = 1 if i == 3 else ids.shape[1] - 5
+            mask = torch.rand(rows, output.shape[1]) < 0.5
+            mask[:, i] = True  # none hides all
+            whole = mask[torch.arange(ids.shape[1]).clamp(max=rows - 1)]
+            bias = torch.zeros(whole.shape).masked_fill(~whole, torch.finfo(torch.float32).min)[None, None]
+            logits = masked_logits(net, output, ids, bias)
+        log_probs = logits[0, len(start) - 1:-1].log_softmax(-1)
+        tensors[f"output.{i}"] = output[0].contiguous()
+        tensors[f"mask.{i}"] = mask.to(torch.uint8)
+        tensors[f"log_probs.{i}"] = log_probs.gather(1, ids[0, len(start):, None])[:, 0].contiguous()
+        print(name, i, tensors[f"log_probs.{i}"][:4])
+    save_file(tensors, path.with_name(f"{name}_masks.safetensors"))
+
+
+def masked_logits(net, output, ids, bias):
+    """Every cross attention gets the bias in place of its mask."""
+    hooks = []
+    for module in net.modules():
+        is_cross = type(module).__name__ == "T5LayerCrossAttention"
+        if is_cross or type(module).__name__.endswith("DecoderLayer"):
+            attention = module.EncDecAttention if is_cross else module.encoder_attn
+            key = "mask" if is_cross else "attention_mask"
+            hooks.append(attention.register_forward_pre_hook(
+                lambda _, args, kwargs, key=key: (args, kwargs | {key: bias}), with_kwargs=True))
+    logits = net(encoder_outputs=(output,), decoder_input_ids=ids, use_cache=False).logits
+    for hook in hooks:
+        hook.remove()
+    assert hooks
+    return logits
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    additions = {"--beams": add_beams, "--timestamps": add_timestamps, "--alignment": add_alignment}
+    additions = {"--beams": add_beams, "--timestamps": add_timestamps, "--alignment": add_alignment, "--masks": add_masks}
     if sys.argv[1:] and sys.argv[1] in additions:
         for chosen in sys.argv[2:]:
             additions[sys.argv[1]](chosen)

@@ -3,17 +3,20 @@
 
     pip install torch transformers safetensors pillow torchvision
     tiny_pictures.py NAME...    writes tests/picture_models/NAME and tests/golden/pictures/NAME.{json,safetensors}
+    tiny_pictures.py --log-probs NAME...    adds to the latter the log-probabilities of the prompts' tokens behind the
+                                            picture, which are not fitted and follow from all of it
 
 As tiny_models.py: random weights, fitted until the greedy token leads clearly, stored as bf16; golden outputs are
 computed in f32. The golden tensors are what the engine takes: `pixel_values`, a row of pixel values for each patch
-(row by row, but block by block for Qwen), and `image_grid_thw`, the grid of patches (or of each tile).
+(row by row, but block by block for Qwen), and `image_grid_thw`, the grid of patches (or of each tile). `image_tiles`:
+rows and columns of tiles behind the whole picture, and rows and columns of tokens cut off at each of their ends.
 """
 import json
 import pathlib
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 VOCAB, STEPS, PROMPTS, PLACEHOLDER, BREAK, END = 512, 24, (5, 12, 40, 70), 500, 501, 502
@@ -32,6 +35,14 @@ def patches_of(pixels, size):
     return rows.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels * size * size).contiguous()
 
 
+def pixels_of(rows, like):
+    """The reverse of patches_of()."""
+    frames, channels, height, width = like.shape
+    size = int((rows.shape[1] // channels) ** 0.5)
+    grid = rows.reshape(frames, height // size, width // size, channels, size, size)
+    return grid.permute(0, 3, 1, 4, 2, 5).reshape(like.shape)
+
+
 class Fixed:
     """Square pictures or tiles of one size."""
 
@@ -44,6 +55,19 @@ class Fixed:
 
     def inputs(self, ids):
         return dict(pixel_values=self.pixels[None] if self.wraps else self.pixels)
+
+
+class Next(Fixed):
+    """A picture of 48 x 10 pixels: in one square, then in 1 x 2 squares, of whose 4 rows of tokens 2 show it; a learned
+    row ends each of these."""
+
+    def __init__(self, config):
+        super().__init__(config, 16, 4, 1, tiles=3)
+        self.tokens = [PLACEHOLDER] * (4 * 4 + 2 * (8 + 1))
+        self.layout = [1, 2, 1, 0]
+
+    def inputs(self, ids):
+        return dict(pixel_values=self.pixels[None], image_sizes=torch.tensor([[10, 48]]))
 
 
 class Gemma3(Fixed):
@@ -82,11 +106,11 @@ class Pixtral:
 class Qwen:
     """A picture of 12 x 20 patches: whole windows of 8 x 8 patches, and parts at two sides."""
 
-    def __init__(self, config):
+    def __init__(self, config, height=12, width=20):
         self.config = config
-        self.grid = [1, 12, 20]
-        self.rows = torch.randn(12 * 20, 3 * 2 * 4 * 4)
-        self.tokens = [PLACEHOLDER] * (6 * 10)
+        self.grid = [1, height, width]
+        self.rows = torch.randn(height * width, 3 * 2 * 4 * 4)
+        self.tokens = [PLACEHOLDER] * (height * width // 4)
 
     def inputs(self, ids):
         return dict(pixel_values=self.rows, image_grid_thw=torch.tensor([self.grid]),
@@ -112,6 +136,14 @@ def models():
             dict(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=None), pixtral,
             image_token_index=PLACEHOLDER, vision_feature_layer=-1, vision_feature_select_strategy="full",
             projector_hidden_act="gelu", image_seq_length=1), 1),
+        "llava_next": lambda: Next(config_of(
+            "LlavaNextForConditionalGeneration", "llava_next",
+            dict(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=None),
+            dict(model_type="clip_vision_model", image_size=16, patch_size=4, hidden_act="quick_gelu", projection_dim=32,
+                 num_hidden_layers=3),
+            image_token_index=PLACEHOLDER, vision_feature_layer=-2, vision_feature_select_strategy="default",
+            projector_hidden_act="gelu", image_grid_pinpoints=[[16, 32], [32, 16], [32, 32]],
+            use_image_newline_parameter=True)),
         "idefics3": lambda: Fixed(config_of(
             "Idefics3ForConditionalGeneration", "idefics3",
             dict(architectures=["LlamaForCausalLM"], model_type="llama"),
@@ -153,7 +185,23 @@ def models():
                  in_channels=3, out_hidden_size=64, patch_size=4, spatial_merge_size=2, spatial_patch_size=4,
                  window_size=32, fullatt_block_indexes=[1], tokens_per_second=2, temporal_patch_size=2),
             image_token_id=PLACEHOLDER, video_token_id=503, vision_start_token_id=504, vision_end_token_id=505)),
+        "qwen3_vl": lambda: Qwen(qwen3_vl("", dict(num_hidden_layers=3)), 8, 14),
+        "qwen3_vl_moe": lambda: Qwen(qwen3_vl(
+            "_moe", dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1,
+                         norm_topk_prob=True, mlp_only_layers=[])), 6, 4),
     }
+
+
+def qwen3_vl(kind, text):
+    """More patches on a side of the picture than the table of positions has, or fewer; two layers give deep features."""
+    return config_of(
+        f"Qwen3VL{'Moe' * bool(kind)}ForConditionalGeneration", f"qwen3_vl{kind}",
+        dict(model_type=f"qwen3_vl{kind}_text", attention_bias=False, rope_theta=5000000.0,
+             rope_scaling=dict(rope_type="default", mrope_section=[3, 3, 2], mrope_interleaved=True)) | text,
+        dict(model_type=f"qwen3_vl{kind}", depth=3, num_hidden_layers=3, hidden_act="gelu_pytorch_tanh", hidden_size=32,
+             intermediate_size=48, num_heads=2, in_channels=3, out_hidden_size=48, patch_size=4, spatial_merge_size=2, temporal_patch_size=2,
+             num_position_embeddings=81, deepstack_visual_indexes=[0, 2]),
+        image_token_id=PLACEHOLDER, video_token_id=503, vision_start_token_id=504, vision_end_token_id=505)
 
 
 def randomise(net):
@@ -238,10 +286,30 @@ def make(name, model):
         print(name, i, "as fitted" if greedy == wanted[i] else "not as fitted", cases[-1]["min_lead"])
     golden = ROOT / "golden" / "pictures"
     (golden / f"{name}.json").write_text(json.dumps(dict(model=name, cases=cases)))
-    save_file(dict(pixel_values=model.rows, image_grid_thw=torch.tensor([model.grid])), golden / f"{name}.safetensors")
+    tensors = dict(pixel_values=model.rows, image_grid_thw=torch.tensor([model.grid]))
+    if hasattr(model, "layout"):
+        tensors["image_tiles"] = torch.tensor(model.layout)
+    save_file(tensors, golden / f"{name}.safetensors")
+
+
+def add_log_probs(name, model):
+    golden = ROOT / "golden" / "pictures"
+    tensors = load_file(golden / f"{name}.safetensors")
+    model.rows = tensors["pixel_values"]
+    if isinstance(model, Fixed):
+        model.pixels = pixels_of(model.rows, model.pixels)
+    net, made = load(ROOT / "picture_models" / name), json.loads((golden / f"{name}.json").read_text())
+    for case in made["cases"]:
+        prompt = case["prompt_ids"]
+        with torch.no_grad():
+            logits = logits_of(net, model, prompt).log_softmax(-1)
+        first = len(prompt) - prompt[::-1].index(PLACEHOLDER)
+        case["prompt_log_probs"] = [round(float(logits[i - 1, prompt[i]]), 4) for i in range(first, len(prompt))]
+    (golden / f"{name}.json").write_text(json.dumps(made))
 
 
 if __name__ == "__main__":
     known = models()
-    for name in sys.argv[1:]:
-        make(name, known[name]())
+    names = sys.argv[1:]
+    for name in names[names[:1] == ["--log-probs"]:]:
+        (add_log_probs if "--log-probs" in names else make)(name, known[name]())

@@ -369,6 +369,6 @@ def fp8_experts(checker, model):
     write_model(path, model, config | {"quantization_config": LAYOUTS["fp8-blocks"][0]}, stored)
     write_model(checker.scratch / "fp8-experts-plain", model, config, plain)
     checker.compare("fp8-experts", path, checker.scratch / "fp8-experts-plain", True)
-    stored = len(re.findall(r"expert_linear .* fp8 in groups of 128\n", checker.run("inspect", path)))
+    stored = len(re.findall(r"(?m)^ *\d+ expert_linear .* fp8 in groups of 128\b", checker.run("inspect", path)))
     print(f"{'fp8-experts':24} products of experts by numbers as they are stored: {stored}")
     checker.failures += stored < 3

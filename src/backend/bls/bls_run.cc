@@ -40,6 +40,7 @@ constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
                                          {"IMAGE_PATCHES", "image_patches"},
                                          {"IMAGE_GRIDS", "image_grids"},
                                          {"IMAGE_TOKEN_SPANS", "image_token_spans"},
+                                         {"IMAGE_TILES", "image_tiles"},
                                          {"OUT_PROMPT_TABLE_EXTRA_IDS", "prompt_table_extra_ids"},
                                          {"OUT_END_ID", "end_id"},
                                          {"OUT_PAD_ID", "pad_id"}};

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -13,6 +12,7 @@
 #include "backend/parameters/lora_modules.h"
 #include "base/file.h"
 #include "base/testing/source_dir.h"
+#include "base/testing/written_part.h"
 #include "config/engine_options.h"
 
 namespace nereid::backend {
@@ -160,19 +160,8 @@ std::string parameters_text() {
 }
 
 TEST(Parameters, TemplateOfTheEngineIsWhatTheDeclarationsSay) {
-  const std::filesystem::path path =
-      source_dir() + "/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt";
-  std::string text = *read_file(path);
-  const size_t begin = text.find(kBegin), end = text.find(kEnd);
-  ASSERT_LT(begin, end);
-  ASSERT_NE(end, std::string::npos);
-  const size_t from = begin + kBegin.size();
-  if (std::getenv("NEREID_WRITE_DOCS") != nullptr) {
-    text.replace(from, end - from, parameters_text());
-    ASSERT_TRUE(write_file_atomic(path, text).ok());
-    return;
-  }
-  EXPECT_EQ(text.substr(from, end - from), parameters_text()) << "write it again: make options";
+  expect_written_part("/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt", kBegin, kEnd,
+                      parameters_text(), "make options");
 }
 
 TEST(LoraModules, AreNamesAndFolders) {

@@ -188,19 +188,22 @@ std::vector<Output> picture_outputs(const std::vector<vision::Patches>& pictures
                                     const std::vector<vision::TokenSpan>& spans) {
   const auto count = std::ssize(spans);
   std::vector<float> values;
-  std::vector<int32_t> grids, tokens;
+  std::vector<int32_t> grids, tokens, tiles;
   int64_t num_rows = 0;
   for (const vision::Patches& picture : pictures) {
     num_rows += picture.rows;
     values.insert(values.end(), picture.values.begin(), picture.values.end());
     for (const auto& grid : vision::grids_of(picture))
       grids.insert(grids.end(), grid.begin(), grid.end());
+    const auto layout = vision::layout_of(picture);
+    if (picture.tiles_in_plane) tiles.insert(tiles.end(), layout.begin(), layout.end());
   }
   for (const vision::TokenSpan& span : spans) tokens.insert(tokens.end(), span.begin(), span.end());
   std::vector<Output> out;
   out.push_back(make_output("IMAGE_PATCHES", {1, num_rows, pictures.front().width}, values));
   out.push_back(make_output("IMAGE_GRIDS", {1, count, 3}, grids));
   out.push_back(make_output("IMAGE_TOKEN_SPANS", {1, count, 2}, tokens));
+  if (!tiles.empty()) out.push_back(make_output("IMAGE_TILES", {1, count, 4}, tiles));
   return out;
 }
 

@@ -70,7 +70,7 @@ class PictureInputs {
 };
 
 // The outputs IMAGE_PATCHES [1, rows, width], IMAGE_GRIDS [1, pictures, 3] and IMAGE_TOKEN_SPANS
-// [1, pictures, 2].
+// [1, pictures, 2]; of pictures with tiles in the plane also IMAGE_TILES [1, pictures, 4].
 std::vector<Output> picture_outputs(const std::vector<vision::Patches>& pictures,
                                     const std::vector<vision::TokenSpan>& spans);
 

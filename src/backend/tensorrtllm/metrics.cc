@@ -68,7 +68,12 @@ std::string time_text(int64_t micros) {
 
 ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_static,
                            std::string_view proposer)
-    : is_static_(is_static), vllm_(model, version), lora_(model, version), ranks_(model, version) {
+    : is_static_(is_static),
+      vllm_(model, version),
+      lora_(model, version),
+      ranks_(model, version),
+      experts_(model, version),
+      tiers_(model, version) {
   const auto add = [&](TRITONSERVER_MetricKind kind, const char* family, const char* help,
                        const char* label, const char* value,
                        const std::vector<double>& buckets = {}) {
@@ -136,9 +141,12 @@ void ModelMetrics::set(size_t index, double value) {
 
 std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
                                                std::span<const IterationStats> steps,
-                                               bool makes_lines, std::span<const RankStats> ranks) {
+                                               bool makes_lines, std::span<const RankStats> ranks,
+                                               std::span<const ExpertLoad> experts) {
   lora_.publish(s.adapters);
   ranks_.publish(ranks);
+  experts_.publish(experts);
+  tiers_.publish(s);
   const bool is_same = !values_.empty() && s.num_steps == last_.num_steps &&
                        s.num_active == last_.num_active && s.num_waiting == last_.num_waiting &&
                        s.kv_blocks_free == last_.kv_blocks_free;

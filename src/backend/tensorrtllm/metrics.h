@@ -25,7 +25,8 @@ class ModelMetrics {
   // snapshot's values, which the metrics show. One caller at a time.
   std::vector<std::string> publish(const ExecutorStats& stats,
                                    std::span<const IterationStats> steps, bool makes_lines,
-                                   std::span<const RankStats> ranks = {});
+                                   std::span<const RankStats> ranks = {},
+                                   std::span<const ExpertLoad> experts = {});
   // Counts a request that ended with a result. `num_tokens_sent`: the sum over its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
   // Counts an item of a request's batch that ended with a result or sent its next token.
@@ -51,6 +52,8 @@ class ModelMetrics {
   VllmMetrics vllm_;
   LoraMetrics lora_;
   RankMetrics ranks_;
+  ExpertMetrics experts_;
+  TierMetrics tiers_;
   std::vector<double> values_;  // gauges as last set
   std::string timestamp_;       // "MM-DD-YYYY HH:MM:SS.ffffff", UTC
   ExecutorStats last_;

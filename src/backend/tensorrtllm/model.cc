@@ -197,16 +197,18 @@ TensorrtLlmModel::~TensorrtLlmModel() {
 
 namespace {
 
-// Bytes of a request's attention scores, held until they are sent.
+// Bytes of a request's attention scores and encoder output, held until they are sent.
 uint64_t score_bytes(const nereid::Request& request, const EncoderFacts& encoder) {
-  if (request.output.alignment_heads.empty() || !request.encoder_input) return 0;
+  if (!request.encoder_input) return 0;
   const EncoderInput& input = *request.encoder_input;
   const size_t positions =
       encoder.feature_width > 0
           ? input.features.size() / static_cast<size_t>(encoder.feature_width) / 2
           : input.token_ids.size();
-  return sizeof(float) * positions * request.output.alignment_heads.size() *
-         request.input_token_ids.size();
+  const size_t width =
+      request.output.return_encoder_output ? static_cast<size_t>(encoder.output_width) : 0;
+  return sizeof(float) * positions *
+         (request.output.alignment_heads.size() * request.input_token_ids.size() + width);
 }
 
 }  // namespace
@@ -392,7 +394,8 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
 std::vector<std::string> TensorrtLlmModel::publish(const std::vector<IterationStats>& steps,
                                                    bool makes_lines) {
   instance_metrics_->publish(executor_->instances());
-  return metrics_->publish(executor_->stats(), steps, makes_lines, executor_->ranks());
+  return metrics_->publish(executor_->stats(), steps, makes_lines, executor_->ranks(),
+                           executor_->expert_load());
 }
 
 void TensorrtLlmModel::watch() {

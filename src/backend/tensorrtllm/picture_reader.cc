@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kPatches = "image_patches";
 constexpr const char* kGrids = "image_grids";
 constexpr const char* kSpans = "image_token_spans";
+constexpr const char* kTiles = "image_tiles";
 constexpr size_t kMaxPictures = 1024;  // of a request
 
 // Pictures without patches, from their grids (t, h, w) and spans (first token, number of tokens).
@@ -28,12 +29,20 @@ StatusOr<std::vector<Picture>> read_places(const Item& item) {
   if (spans->size() != 2 * count)
     return invalid_argument("input '{}' has {} numbers, expected 2 for each of {} pictures", kSpans,
                             spans->size(), count);
+  ASSIGN_OR_RETURN(const auto tiles, item.values<int32_t>(kTiles));
+  if (tiles && tiles->size() != 4 * count)
+    return invalid_argument("input '{}' has {} numbers, expected 4 for each of {} pictures", kTiles,
+                            tiles->size(), count);
   std::vector<Picture> pictures(count);
   for (size_t i = 0; i < count; ++i) {
     Picture& picture = pictures[i];
     picture.frames = (*grids)[3 * i];
     picture.height = (*grids)[3 * i + 1], picture.width = (*grids)[3 * i + 2];
     picture.first_token = (*spans)[2 * i], picture.num_tokens = (*spans)[2 * i + 1];
+    if (!tiles) continue;
+    const int32_t* const layout = tiles->data() + 4 * i;
+    picture.tile_rows = layout[0], picture.tile_columns = layout[1];
+    picture.cut_rows = layout[2], picture.cut_columns = layout[3];
   }
   return pictures;
 }
@@ -43,7 +52,7 @@ StatusOr<std::vector<Picture>> read_places(const Item& item) {
 Status read_pictures(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto view, item.input(kPatches));
   if (!view || view->bytes.empty()) {
-    for (const char* name : {kGrids, kSpans})
+    for (const char* name : {kGrids, kSpans, kTiles})
       if (item.has(name))
         return invalid_argument("input '{}' comes without input '{}'", name, kPatches);
     return ok();

@@ -1,5 +1,7 @@
 #include "backend/tensorrtllm/rank_metrics.h"
 
+#include <algorithm>
+
 #include "base/gpus.h"
 
 namespace nereid::backend {
@@ -26,6 +28,47 @@ void RankMetrics::publish(std::span<const RankStats> ranks) {
     set_.increment(2 * i + 1, ranks[i].exchange_seconds - last_[i].exchange_seconds);
     last_[i] = ranks[i];
   }
+}
+
+void TierMetrics::publish(const ExecutorStats& s) {
+  size_t i = 0;
+  const auto set = [&](const char* tier, const char* state, int64_t blocks) {
+    if (i == num_series_) {
+      set_.add(TRITONSERVER_METRIC_KIND_GAUGE, "nereid_kv_blocks",
+               "Blocks of the KV cache; free ones may hold cached prefixes",
+               {{"model", model_},
+                {"version", std::to_string(version_)},
+                {"tier", tier},
+                {"state", state}});
+      ++num_series_;
+    }
+    set_.set(i++, static_cast<double>(blocks));
+  };
+  set("device", "used", s.kv_blocks_total - s.kv_blocks_free);
+  set("device", "free", s.kv_blocks_free);
+  if (s.kv_host_blocks_total == 0) return;
+  set("host", "used", s.kv_host_blocks_total - s.kv_host_blocks_free);
+  set("host", "free", s.kv_host_blocks_free);
+}
+
+void ExpertMetrics::publish(std::span<const ExpertLoad> layers) {
+  size_t i = 0;
+  for (const ExpertLoad& layer : layers)
+    for (size_t expert = 0; expert < layer.tokens.size(); ++expert, ++i) {
+      if (i == last_.size()) {
+        set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_expert_tokens_total",
+                 "Tokens for which the router of the layer has chosen the expert",
+                 {{"model", model_},
+                  {"version", std::to_string(version_)},
+                  {"layer", std::to_string(layer.layer)},
+                  {"expert", std::to_string(expert)}});
+        last_.push_back(0);
+      }
+      // Counts begin again when an instance is opened again.
+      const int64_t more = std::max<int64_t>(layer.tokens[expert] - last_[i], 0);
+      set_.increment(i, static_cast<double>(more));
+      last_[i] = layer.tokens[expert];
+    }
 }
 
 }  // namespace nereid::backend

@@ -26,4 +26,32 @@ class RankMetrics {
   std::vector<RankStats> last_;
 };
 
+// Blocks of the KV cache on the device and, where the model has a host pool, in host memory.
+class TierMetrics {
+ public:
+  TierMetrics(std::string model, int64_t version) : model_(std::move(model)), version_(version) {}
+
+  void publish(const ExecutorStats& stats);
+
+ private:
+  const std::string model_;
+  const int64_t version_;
+  MetricSet set_;
+  size_t num_series_ = 0;
+};
+
+// Tokens of each expert of each layer; a model whose experts are not counted has no series.
+class ExpertMetrics {
+ public:
+  ExpertMetrics(std::string model, int64_t version) : model_(std::move(model)), version_(version) {}
+
+  void publish(std::span<const ExpertLoad> layers);
+
+ private:
+  const std::string model_;
+  const int64_t version_;
+  MetricSet set_;
+  std::vector<int64_t> last_;  // of all layers' experts, end to end
+};
+
 }  // namespace nereid::backend

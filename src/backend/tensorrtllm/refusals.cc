@@ -11,13 +11,16 @@ namespace nereid::backend {
 namespace {
 
 // Inputs refused unless empty, or a single zero for each item (an id, count or flag that is off).
-constexpr std::string_view kRefused[] = {
-    "cross_attention_mask", "skip_cross_attn_blocks", "multimodal_embedding",
-    "multimodal_hashes",    "multimodal_positions",   "multimodal_lengths",
-    "mrope_rotary_cos_sin", "mrope_position_deltas",  "context_phase_params"};
+constexpr std::string_view kRefused[] = {"skip_cross_attn_blocks", "multimodal_embedding",
+                                         "multimodal_hashes",      "multimodal_positions",
+                                         "multimodal_lengths",     "mrope_rotary_cos_sin",
+                                         "mrope_position_deltas",  "context_phase_params"};
 
 // Inputs refused in the same way by a model whose encoder takes no features.
 constexpr std::string_view kFeatures[] = {"encoder_input_features", "encoder_output_lengths"};
+
+// Inputs refused in the same way by a model without encoder.
+constexpr std::string_view kCross[] = {"cross_attention_mask"};
 
 // Inputs refused in the same way by a model without LoRA.
 constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config", "lora_path"};
@@ -51,6 +54,8 @@ Status refuse_unsupported(const Request& request, const ReadContext& context) {
   RETURN_IF_ERROR(refuse(request, kRefused, ""));
   if (context.encoder.feature_width == 0)
     RETURN_IF_ERROR(refuse(request, kFeatures, ": the model has no encoder of features"));
+  if (context.encoder.max_length == 0)
+    RETURN_IF_ERROR(refuse(request, kCross, ": the model has no cross attention"));
   if (context.takes_adapters) return ok();
   return refuse(request, kLora, ": the model takes no adapters (parameter enable_lora)");
 }

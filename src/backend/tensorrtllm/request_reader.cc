@@ -348,6 +348,34 @@ Status read_alignment_heads(const Item& item, nereid::Request& out) {
   return ok();
 }
 
+// Reads cross_attention_mask, BOOL [1, rows, positions of the encoder's output]; items of a batch
+// may have fewer positions than its tensor, whose further columns are not read. A decoder without
+// encoder takes no mask.
+Status read_cross_mask(const Item& item, const ReadContext& context, nereid::Request& out) {
+  constexpr const char* kName = "cross_attention_mask";
+  ASSIGN_OR_RETURN(const auto view, item.input(kName));
+  if (!view || view->bytes.empty() || context.encoder.max_length == 0) return ok();
+  if (view->datatype != TRITONSERVER_TYPE_BOOL)
+    return invalid_argument("input '{}' is {}, expected BOOL", kName,
+                            TRITONSERVER_DataTypeString(view->datatype));
+  if (view->shape.size() != 3)
+    return invalid_argument("input '{}' has {} dimensions, expected [batch, rows, positions]",
+                            kName, view->shape.size());
+  const auto columns = static_cast<size_t>(view->shape[2]);
+  const EncoderInput& input = *out.encoder_input;
+  const size_t positions =
+      context.encoder.feature_width > 0
+          ? input.features.size() / static_cast<size_t>(context.encoder.feature_width) / 2
+          : input.token_ids.size();
+  const size_t kept = item.batch() > 1 ? std::min(columns, positions) : columns;
+  CrossAttentionMask& mask = out.cross_attention_mask.emplace();
+  mask.num_positions = static_cast<int32_t>(kept);
+  for (size_t row = 0; columns > 0 && row < view->bytes.size() / columns; ++row)
+    for (size_t at = 0; at < kept; ++at)
+      mask.attends.push_back(view->bytes[row * columns + at] != 0 ? 1 : 0);
+  return ok();
+}
+
 // Reads handling options: priority, deadline, cache salt, retention.
 Status read_handling(const Item& item, nereid::Request& out) {
   std::optional<float> priority;
@@ -416,6 +444,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_timestamp_rules(item, r));
   RETURN_IF_ERROR(read_alignment_heads(item, r));
+  RETURN_IF_ERROR(read_cross_mask(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend adds the prompt itself
   return out;

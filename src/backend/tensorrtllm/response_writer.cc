@@ -174,6 +174,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   if (response.context_logits != nullptr) item.context_logits = response.context_logits;
   if (response.prompt_log_probs != nullptr) item.prompt_log_probs = response.prompt_log_probs;
   if (response.attention_scores != nullptr) item.attention_scores = response.attention_scores;
+  if (response.encoder_output != nullptr) item.encoder_output = response.encoder_output;
   Rows rows = rows_of(item, response, item.sequences[index]);
   if (rows.nothing_new) return out;
   std::vector<std::vector<TokenId>> ids;
@@ -193,6 +194,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   add_log_probs(request, item, response, rows, out);
   add_prompt_log_probs(request, item, out);
   add_attention_scores(request, item, out);
+  add_encoder_output(request, item, out);
   add_numbers(request, item, response, out);
   return out;
 }
@@ -322,6 +324,18 @@ void ResponseWriter::add_attention_scores(const Request& request, ActiveItem& it
                  {1, scores->num_heads, scores->num_tokens, scores->num_positions},
                  {},
                  Logits(scores, &scores->scores)});
+}
+
+// Adds it to the first response that has tokens.
+void ResponseWriter::add_encoder_output(const Request& request, ActiveItem& item,
+                                        std::vector<Output>& out) const {
+  const auto output = std::exchange(item.encoder_output, nullptr);
+  if (output == nullptr || !wants(request, "encoder_output")) return;
+  out.push_back({"encoder_output",
+                 TRITONSERVER_TYPE_FP32,
+                 {1, output->num_positions, output->width},
+                 {},
+                 Logits(output, &output->values)});
 }
 
 void ResponseWriter::add_numbers(const Request& request, const ActiveItem& item,

@@ -34,6 +34,7 @@ struct ActiveItem {
   std::shared_ptr<const std::vector<float>> context_logits;  // until sent
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // until sent
   std::shared_ptr<const AttentionScores> attention_scores;   // until sent
+  std::shared_ptr<const EncoderOutput> encoder_output;       // until sent
   int64_t num_tokens_sent = 0;  // sum over all rows of all responses, prompts excluded
   int64_t num_generated = 0;    // sum over ended sequences and beams
   Time last_token{};            // of a stream; zero: none yet
@@ -71,6 +72,7 @@ class ResponseWriter {
                      const Rows& rows, std::vector<Output>& out) const;
   void add_prompt_log_probs(const Request& request, ActiveItem& item,
                             std::vector<Output>& out) const;
+  void add_encoder_output(const Request& request, ActiveItem& item, std::vector<Output>& out) const;
   void add_attention_scores(const Request& request, ActiveItem& item,
                             std::vector<Output>& out) const;
   void add_numbers(const Request& request, const ActiveItem& item, const Response& response,

@@ -130,6 +130,7 @@ Status read_output_config(const Item& item, const SamplingConfig& sampling, bool
     RETURN_IF_ERROR(flag("output_log_probs", output.return_log_probs));
   }
   RETURN_IF_ERROR(flag("return_context_logits", output.return_context_logits));
+  RETURN_IF_ERROR(flag("return_encoder_output", output.return_encoder_output));
   RETURN_IF_ERROR(flag("return_generation_logits", output.return_generation_logits));
   bool raw = false;
   RETURN_IF_ERROR(flag("raw_log_probs", raw));

@@ -52,7 +52,8 @@ StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t
 // embedding_bias, and logit_bias_ids with logit_bias_values.
 Status read_biases(const Item& item, const ReadContext& context, nereid::Request& out);
 
-// image_patches, image_grids, image_token_spans; all of them or none.
+// image_patches, image_grids, image_token_spans; all of them or none; image_tiles
+// comes with these.
 Status read_pictures(const Item& item, const ReadContext& context, nereid::Request& out);
 
 // Leaves out.prompt_table unchanged without a table. `ids`: the item's ids, padding included;

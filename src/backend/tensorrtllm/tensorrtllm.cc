@@ -26,3 +26,14 @@ bool NEREID_LendsThread(TRITONBACKEND_Model* model) { return model_of(model)->le
 const char* NEREID_OpenParameters(TRITONBACKEND_Model* model) {
   return model_of(model)->open_parameters().c_str();
 }
+
+TRITONSERVER_Error* NEREID_BatchTimeline(TRITONBACKEND_Model* model,
+                                         TRITONSERVER_Message** timeline) {
+  std::string text;
+  if (auto* error = nereid::backend::give(nereid::backend::guarded([&] {
+        text = model_of(model)->batch_timeline();
+        return nereid::ok();
+      })))
+    return error;
+  return TRITONSERVER_MessageNewFromSerializedJson(timeline, text.data(), text.size());
+}

@@ -184,7 +184,7 @@ TEST_F(MultimodalTest, APictureHasTheSameRowsAloneAndWithOthers) {
   EXPECT_NE(a, b);
   EXPECT_EQ(table({pixels(both)}), a + b);
   EXPECT_EQ(table({pixels(both, /*batch=*/2)}), a + b);
-  // More than a step has.
+  // More pictures than one step of the encoder takes.
   std::vector<float> many;
   std::string expected;
   for (int i = 0; i < 64; ++i) {

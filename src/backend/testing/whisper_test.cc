@@ -1,6 +1,7 @@
 // The model whisper_bls on a tiny Whisper, trained on the words of tests/speech.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -144,6 +145,58 @@ class ForcedIdsTest : public WhisperTest {
   }
   static inline fs::path model_;
 };
+
+class EncoderOutputTest : public WhisperTest {
+ protected:
+  static Conversation ask(std::vector<Output> more) {
+    std::vector<Output> inputs = {
+        {"encoder_input_features", TRITONSERVER_TYPE_FP16, {1, 100, 80}, std::string(16000, '\0')},
+        int_input("input_lengths", 100),
+        int_input("request_output_len", 6),
+        int_input("end_id", -1)};
+    for (Output& input : more) inputs.push_back(std::move(input));
+    return Talk(server_, "tensorrt_llm", std::move(inputs)).wait();
+  }
+  static Output flag(const char* name) {
+    return {name, TRITONSERVER_TYPE_BOOL, {1, 1}, std::string(1, '\1')};
+  }
+  static Output mask(Shape shape, std::string bits) {
+    return {"cross_attention_mask", TRITONSERVER_TYPE_BOOL, std::move(shape), std::move(bits)};
+  }
+};
+
+TEST_F(EncoderOutputTest, ComesWithTheFirstResponse) {
+  const auto plain = ask({});
+  ASSERT_TRUE(plain.status.ok()) << plain.status;
+  for (const Output& output : plain.outputs.at(0)) EXPECT_NE(output.name, "encoder_output");
+  const auto got = ask({flag("return_encoder_output")});
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  const auto output = std::ranges::find(got.outputs.at(0), "encoder_output", &Output::name);
+  ASSERT_NE(output, got.outputs[0].end());
+  EXPECT_EQ(output->datatype, TRITONSERVER_TYPE_FP32);
+  const json::value config = *read_json_file(fs::path(kModel) / "config.json");
+  EXPECT_EQ(output->shape, (Shape{1, 50, config.at("d_model").to_number<int64_t>()}));
+  EXPECT_EQ(elements<int32_t>(got.outputs[0], "output_ids"),
+            elements<int32_t>(plain.outputs[0], "output_ids"));
+}
+
+TEST_F(EncoderOutputTest, MasksHidePositions) {
+  const auto ids = [](const Conversation& got) {
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return got.outputs.empty() ? Ids() : elements<int32_t>(got.outputs[0], "output_ids");
+  };
+  const Ids plain = ids(ask({}));
+  EXPECT_EQ(ids(ask({mask({1, 1, 50}, std::string(50, '\1'))})), plain);
+  EXPECT_EQ(ids(ask({mask({1, 2, 50}, std::string(50, '\0') + std::string(50, '\1'))})).size(),
+            plain.size());
+  const auto error = [](const Conversation& got) {
+    EXPECT_EQ(got.status.code(), absl::StatusCode::kInvalidArgument) << got.status;
+    return std::string(message(got.status));
+  };
+  EXPECT_THAT(error(ask({mask({1, 1, 49}, std::string(49, '\1'))})),
+              HasSubstr("cross_attention_mask: 49 columns; the encoder's output has 50 positions"));
+  EXPECT_EQ(ids(ask({mask({1, 0, 50}, "")})), plain) << "an empty tensor is none";
+}
 
 // generation_config.json forces the tokens behind the first one.
 TEST_F(ForcedIdsTest, AreThoseOfRequestsWithoutADecoderPrompt) {

@@ -21,7 +21,7 @@ std::vector<float> tone(size_t size) {
   return samples;
 }
 
-// As a sound of the mirrored samples at both ends would have them.
+// Features of a sound equal those of the same sound with mirrored samples written at both ends.
 TEST(LogMelFeatures, TheEndIsMirrored) {
   const auto mel = speech::LogMel::create(80).value();
   const std::vector<float> sound = tone(1600);

@@ -145,7 +145,7 @@ void WhisperRun::on_generated(const Reply& reply) {
   }
 }
 
-// All of the text so far.
+// Sends the text of all tokens so far.
 Status WhisperRun::send_text() {
   const std::string text = settings_.tokenizer->decode(tokens_, /*skip_special_tokens=*/false);
   request_->set_times(start_ns_, now_ns());

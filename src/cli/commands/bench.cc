@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "base/clock.h"
@@ -222,6 +223,21 @@ void print_machine(const DeviceInfo& info, const kernels::Roofline& roofline, do
   fmt::print("; weights {:.1f} MB\n", weight_bytes / 1e6);
 }
 
+// Prints the load of each layer's experts (--expert-load).
+void print_expert_load(const Executor& executor) {
+  for (const ExpertLoad& load : executor.expert_load()) {
+    const int64_t sum = std::accumulate(load.tokens.begin(), load.tokens.end(), int64_t{0});
+    const auto most = std::ranges::max_element(load.tokens);
+    if (sum == 0) continue;
+    const auto even = static_cast<double>(sum) / static_cast<double>(load.tokens.size());
+    fmt::print(
+        "experts of layer {}: most tokens to expert {}, {:.2f} times an even share; {} of {} got "
+        "none\n",
+        load.layer, most - load.tokens.begin(), static_cast<double>(*most) / even,
+        std::ranges::count(load.tokens, 0), load.tokens.size());
+  }
+}
+
 // Prints the time of bare steps of each batch size, kernel call by kernel call.
 Status print_profile(const BenchOptions& options, const kernels::Roofline& roofline) {
   constexpr int32_t kSteps = 20;
@@ -301,6 +317,7 @@ Status bench(BenchOptions& options) {
       "% of read: weight bytes over step time, as a share of the measured read rate\npeak RSS "
       "{:.1f} MiB\n",
       peak_rss_bytes() / 1048576.0);
+  print_expert_load(*executor);
   if (!options.profile) return ok();
   executor.reset();
   return print_profile(options, roofline);

@@ -32,21 +32,21 @@ void declare(CLI::App& command, WorkerFlags& flags) {
   add("--address", flags.address, "NEREID_WORKER_ADDRESS",
       "HOST:PORT where this process takes connections of the others; port 0: any free one");
   add("--engine-dir", flags.engine_dir, "NEREID_ENGINE_DIR",
-      "folder that has the engine files; default: they are at the leader's paths")
+      "folder of this host with the engine files; default: the leader's paths")
       ->check(CLI::ExistingDirectory);
   add("--threads", flags.num_threads, "NEREID_THREADS",
       "compute threads of a rank; 0: one for each core, on the leader's host a share of them")
       ->check(CLI::Range(0, kMaxThreads));
   add("--join-tls-cert", join.tls.cert, "NEREID_JOIN_TLS_CERT",
-      "PEM: connections of the group are TLS, and this is shown")
+      "certificate of this process, PEM; with it the connections between the processes are TLS")
       ->check(CLI::ExistingFile);
-  add("--join-tls-key", join.tls.key, "NEREID_JOIN_TLS_KEY", "PEM, the certificate's key")
+  add("--join-tls-key", join.tls.key, "NEREID_JOIN_TLS_KEY", "private key of --join-tls-cert, PEM")
       ->check(CLI::ExistingFile);
   add("--join-tls-root", join.tls.root, "NEREID_JOIN_TLS_ROOT",
-      "PEM: the others must show a certificate that it has signed")
+      "root certificate, PEM, that must have signed the certificates of the other processes")
       ->check(CLI::ExistingFile);
   add("--join-timeout-secs", join.timeout_seconds, "NEREID_JOIN_TIMEOUT_SECS",
-      "how long the leader may take to answer")
+      "the start fails if the leader has not answered after so long")
       ->check(CLI::Range(1, kMaxTimeout));
 }
 

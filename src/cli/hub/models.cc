@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"

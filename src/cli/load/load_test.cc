@@ -1,15 +1,14 @@
 // The load generator against a scripted server.
 #include "cli/load/load.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <mutex>
 #include <thread>
 
+#include "base/testing/loopback_listener.h"
 #include "cli/load/report.h"
 
 namespace nereid::cli {
@@ -22,25 +21,15 @@ using testing::HasSubstr;
 class ScriptedServer {
  public:
   explicit ScriptedServer(std::vector<std::string> answers) : answers_(std::move(answers)) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(fd_, 64), 0);
-    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
     thread_ = std::jthread([this] { run(); });
   }
   ~ScriptedServer() { stop(); }
   void stop() {
     if (!thread_.joinable()) return;
-    ::shutdown(fd_, SHUT_RDWR);
+    listener_.shut_down();
     thread_.join();
-    ::close(fd_);
   }
-  int port() const { return port_; }
+  int port() const { return listener_.port(); }
   std::vector<std::string> requests() {
     std::lock_guard lock(mutex_);
     return requests_;
@@ -64,7 +53,7 @@ class ScriptedServer {
   }
   void run() {
     for (size_t i = 0;; ++i) {
-      const int fd = ::accept(fd_, nullptr, nullptr);
+      const int fd = listener_.accept();
       if (fd < 0) return;
       std::string request = read_request(fd);
       {
@@ -80,7 +69,7 @@ class ScriptedServer {
   }
 
   const std::vector<std::string> answers_;
-  int fd_ = -1, port_ = 0;
+  const LoopbackListener listener_;
   std::jthread thread_;
   std::mutex mutex_;
   std::vector<std::string> requests_;

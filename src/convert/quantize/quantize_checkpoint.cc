@@ -464,8 +464,9 @@ StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& wanted, Thre
   if (std::filesystem::equivalent(options.model_dir, options.output_dir, error))
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
-  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+  ASSIGN_OR_RETURN(models::Model model, models::read_model(options.model_dir));
   RETURN_IF_ERROR(models::check_storable(model));
+  RETURN_IF_ERROR(models::leave_text_part(model));
   RETURN_IF_ERROR(models::refuse_encoder_decoder(
       model, "convert_checkpoint --use_weight_only and nereid serve --weights round its weights"));
   RETURN_IF_ERROR(check_options(options, model));

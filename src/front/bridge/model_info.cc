@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_members.h"
+#include "nereid/server.h"
 
 namespace nereid::front {
 namespace {
@@ -139,6 +140,12 @@ StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const s
   return text_of([&](auto** out) {
     return TRITONSERVER_ServerModelStatistics(server, name.c_str(), version, out);
   });
+}
+
+StatusOr<std::string> model_batch_json(TRITONSERVER_Server* server, const std::string& name,
+                                       int64_t version) {
+  return text_of(
+      [&](auto** out) { return NEREID_ServerModelBatch(server, name.c_str(), version, out); });
 }
 
 StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name) {

@@ -1,16 +1,14 @@
 // Parsing of responses and URLs. The load generator's and the exporter's tests send calls.
 #include "front/client/http_client.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
 
 #include <fmt/format.h>
+
+#include "base/testing/loopback_listener.h"
 
 namespace nereid::front {
 namespace {
@@ -64,15 +62,8 @@ TEST(ResponseParser, WhatIsNoAnswerIsRefused) {
 }
 
 TEST(SendCall, StopsWhileTheServerIsSilent) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_TRUE(::bind(listener, any, size) == 0 && ::listen(listener, 1) == 0 &&
-              ::getsockname(listener, any, &size) == 0);
-  const Url url = parse_url(fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port))).value();
+  const LoopbackListener listener;
+  const Url url = parse_url(fmt::format("http://127.0.0.1:{}", listener.port())).value();
   std::atomic<bool> stop = false;
   std::jthread stopper([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -81,7 +72,6 @@ TEST(SendCall, StopsWhileTheServerIsSilent) {
   const auto answer = send_call(url, {.method = "GET", .stop = &stop},
                                 now() + std::chrono::minutes(5), [](std::string_view) {});
   EXPECT_TRUE(absl::IsCancelled(answer.status())) << answer.status();
-  ::close(listener);
 }
 
 TEST(ParseUrl, Spellings) {

@@ -1,6 +1,7 @@
 // The reflection service; see control.h.
 #include <absl/strings/escaping.h>
 
+#include "base/json.h"
 #include "front/grpc/control.h"
 
 namespace nereid::front {

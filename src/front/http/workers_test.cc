@@ -73,7 +73,8 @@ TEST(Workers, ATenantLeavesThreadsToOthers) {
   first.open();
 }
 
-// Behind its waiting, the work is one of those that leave a worker for shorter ones.
+// Work of kFetch counts as one of kLong after count_as_long(): with two workers one job of kLong
+// runs at a time.
 TEST(Workers, WorkThatHasWaitedCountsAsLong) {
   Gate gate;
   std::atomic<bool> has_run = false;
@@ -89,7 +90,7 @@ TEST(Workers, WorkThatHasWaitedCountsAsLong) {
       Lane::kFetch);
   waited.get_future().wait();
   workers.push([&] { has_run = true; }, Lane::kLong);
-  run_and_wait(workers, Lane::kWorker);  // behind which the job of kLong would be taken in turn
+  run_and_wait(workers, Lane::kWorker);  // by then the job of kLong would have run
   run_and_wait(workers, Lane::kWorker);
   EXPECT_FALSE(has_run);
   gate.open();

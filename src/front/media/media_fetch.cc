@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "hub/client.h"
-#include "hub/curl.h"
+#include "hub/curl_hop.h"
 #include "hub/text.h"
 #include "hub/urls.h"
 
@@ -116,26 +116,7 @@ struct Hop {
     return invalid_argument("the host has a {} address", hub::name_of(reach));
   }
 
-  static size_t header(char* data, size_t one, size_t count, void* at) {
-    auto& hop = *static_cast<Hop*>(at);
-    hop.fault = hop.on_header({data, one * count});
-    return hop.fault.ok() ? one * count : 0;
-  }
-  static size_t write(char* data, size_t one, size_t count, void* at) {
-    auto& hop = *static_cast<Hop*>(at);
-    hop.fault = hop.on_body({data, one * count});
-    return hop.fault.ok() ? one * count : 0;
-  }
-  static int progress(void* at, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-    const auto& hop = *static_cast<Hop*>(at);
-    return hop.options.is_unwanted && hop.options.is_unwanted() ? 1 : 0;
-  }
-  static curl_socket_t open_socket(void* at, curlsocktype, curl_sockaddr* to) {
-    auto& hop = *static_cast<Hop*>(at);
-    hop.fault = hop.on_socket(to->addr);
-    return hop.fault.ok() ? ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol)
-                          : CURL_SOCKET_BAD;
-  }
+  bool is_unwanted() const { return options.is_unwanted && options.is_unwanted(); }
 };
 
 // "host:port:address,address", for CURLOPT_RESOLVE.
@@ -161,25 +142,12 @@ StatusOr<long> perform(const hub::Curl& curl, const std::string& url, const std:
       curl.slist_append(nullptr, resolved.c_str()), curl.slist_free_all);
   const std::string authorities = hub::certificates();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-  set(CURLOPT_URL, url.c_str());
-  set(CURLOPT_PROTOCOLS_STR, "http,https");
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  set(CURLOPT_FOLLOWLOCATION, 0L);
+  hub::set_hop(curl, handle.get(), url, hop);
   set(CURLOPT_PROXY, "");
   set(CURLOPT_RESOLVE, hosts.get());
-  set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_TIMEOUT_MS, static_cast<long>(std::max<int64_t>(milliseconds, 1)));
   set(CURLOPT_USERAGENT, "nereid");
-  set(CURLOPT_NOPROGRESS, 0L);
   if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
-  set(CURLOPT_XFERINFOFUNCTION, &Hop::progress);
-  set(CURLOPT_XFERINFODATA, &hop);
-  set(CURLOPT_OPENSOCKETFUNCTION, &Hop::open_socket);
-  set(CURLOPT_OPENSOCKETDATA, &hop);
-  set(CURLOPT_HEADERFUNCTION, &Hop::header);
-  set(CURLOPT_HEADERDATA, &hop);
-  set(CURLOPT_WRITEFUNCTION, &Hop::write);
-  set(CURLOPT_WRITEDATA, &hop);
   const CURLcode code = curl.easy_perform(handle.get());
   if (!hop.fault.ok()) return hop.fault;
   if (code == CURLE_ABORTED_BY_CALLBACK) return cancelled("nobody waits for it");

@@ -1,10 +1,8 @@
 // Fetched files, and URLs that are refused before a connection.
 #include "front/media/media_fetch.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +10,8 @@
 #include <map>
 #include <string>
 #include <thread>
+
+#include "base/testing/loopback_listener.h"
 
 namespace nereid::front {
 namespace {
@@ -22,29 +22,19 @@ using ::testing::HasSubstr;
 class SmallServer {
  public:
   explicit SmallServer(std::map<std::string, std::string> answers) : answers_(std::move(answers)) {
-    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 16), 0);
-    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { run(); });
   }
   ~SmallServer() {
-    ::shutdown(socket_, SHUT_RDWR);
+    listener_.shut_down();
     thread_.join();
-    ::close(socket_);
   }
-  int port() const { return port_; }
+  int port() const { return listener_.port(); }
   int num_requests() const { return num_requests_; }
 
  private:
   void run() {
     for (;;) {
-      const int client = ::accept(socket_, nullptr, nullptr);
+      const int client = listener_.accept();
       if (client < 0) return;
       ++num_requests_;
       std::string request;
@@ -71,7 +61,7 @@ class SmallServer {
   }
 
   const std::map<std::string, std::string> answers_;
-  int socket_ = -1, port_ = 0;
+  const LoopbackListener listener_;
   std::atomic<int> num_requests_ = 0;
   std::thread thread_;
 };
@@ -130,7 +120,7 @@ TEST(MediaFetch, OnlyPublicAddressesAreAsked) {
     EXPECT_THAT(error_of(one.fetch("https://pictures.test/a.png")),
                 HasSubstr("address, which is not fetched from"))
         << address;
-    // One public address does not make up for it.
+    // Every address of the host is checked, not only the first one.
     const MediaFetcher two({"pictures.test"},
                            table({{"pictures.test", {"93.184.216.34", address}}}));
     EXPECT_THAT(error_of(two.fetch("http://pictures.test/a.png")),

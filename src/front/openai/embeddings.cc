@@ -97,7 +97,7 @@ class Embedding : public PooledPrompts {
     out.back() = ',';
     out += is_ollama ? "\"embeddings\":[" : "\"data\":[";
     const size_t width = values().empty() ? 0 : values()[0].size();
-    // At once: a text that grows by doubling is there twice while it is copied.
+    // Reserved in one piece: while a string grows, its old and its new memory exist together.
     const size_t bytes = values().size() * (kEntryBytes + width * kNumberBytes);
     body.expect(bytes);
     out.reserve(out.size() + bytes);

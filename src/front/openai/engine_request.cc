@@ -221,17 +221,20 @@ namespace {
 void add_pictures(Inputs& inputs, const PromptPictures& prompt) {
   const auto count = std::ssize(prompt.spans);
   int64_t num_rows = 0;
-  std::vector<int32_t> grids, spans;
+  std::vector<int32_t> grids, spans, tiles;
   for (const PicturePtr& picture : prompt.pictures) {
     num_rows += picture->patches.rows;
     for (const auto& grid : vision::grids_of(picture->patches))
       grids.insert(grids.end(), grid.begin(), grid.end());
+    const auto layout = vision::layout_of(picture->patches);
+    if (picture->patches.tiles_in_plane) tiles.insert(tiles.end(), layout.begin(), layout.end());
   }
   for (const vision::TokenSpan& span : prompt.spans)
     spans.insert(spans.end(), span.begin(), span.end());
   inputs.patches(num_rows, prompt.pictures);
   inputs.add(kGridsInput, {count, 3}, grids);
   inputs.add(kSpansInput, {count, 2}, spans);
+  if (!tiles.empty()) inputs.add(kTilesInput, {count, 4}, tiles);
 }
 
 }  // namespace

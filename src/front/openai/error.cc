@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/json.h"
 #include "front/bridge/tensor.h"
 #include "text/unicode/utf8.h"
 

@@ -4,7 +4,6 @@
 const kEverySeconds = 2, kKeptSeconds = 300, kLatencySeconds = 60;
 
 const batcher = (name) => ["nv_trt_llm_inflight_batcher_metrics", { inflight_batcher_specific_metric: name }];
-const blocks = (name) => ["nv_trt_llm_kv_cache_block_metrics", { kv_cache_block_type: name }];
 const gauge = (label, name, wanted) => ({ label, of: (_, now) => now.sum(name, wanted) });
 const counter = (label, name, wanted) => ({ label, of: (before, now) => rate(before, now, name, wanted) });
 const latency = (label, name, q) => ({ label, of: (_, now) => quantile(liveView.sampleOf(now.time - kLatencySeconds), now, name, q) });
@@ -25,7 +24,9 @@ function chartsOfServer() {
       counter("prompt", "nereid_tokens_total", { kind: "prompt" })] },
     { title: "Sequences", series: [gauge("running", "vllm:num_requests_running"), gauge("waiting", "vllm:num_requests_waiting"),
       gauge("paused", ...batcher("paused_requests"))] },
-    { title: "KV cache, blocks on the device", series: [gauge("used", ...blocks("used")), gauge("free", ...blocks("free"))] },
+    { title: "KV cache, blocks by tier", series: [gauge("device, used", "nereid_kv_blocks", { tier: "device", state: "used" }),
+      gauge("device, free", "nereid_kv_blocks", { tier: "device", state: "free" }),
+      gauge("host, used", "nereid_kv_blocks", { tier: "host", state: "used" }), gauge("host, free", "nereid_kv_blocks", { tier: "host", state: "free" })] },
     { title: "Prompt tokens found in the prefix cache", unit: "%", most: 100,
       series: [share("found", ["vllm:prefix_cache_hits_total"], ["vllm:prefix_cache_queries_total"])] },
     { title: "Time to first token, last minute", unit: "s", series: [latency("median", "vllm:time_to_first_token_seconds", 0.5),
@@ -98,6 +99,7 @@ const liveView = {
       const sample = new Sample(await response.text(), performance.now() / 1000);
       this.showModels(sample);
       this.add(sample);
+      await batches.poll(sample.models(), sample.model, this.abort.signal);
       byId("live-state").textContent = "";
     } catch (error) {
       if (error.name === "AbortError") return;

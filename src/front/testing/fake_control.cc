@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "front/testing/fake_triton.h"
+#include "nereid/server.h"
 #include "triton/core/tritonserver.h"
 
 #define NEREID_FAKE(function, parameters)                               \
@@ -16,6 +17,8 @@
 NEREID_FAKE(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerModelStatistics,
+            (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
+NEREID_FAKE(NEREID_ServerModelBatch,
             (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
 NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationId,
             (TRITONSERVER_InferenceRequest*, uint64_t))

@@ -59,7 +59,8 @@ inline const char kSpeechInputs[] = R"("inputs":[
 inline const char kPictureInputs[] = R"("inputs":[
 {"name":"image_patches","datatype":"FP32","shape":[-1,-1,-1]},
 {"name":"image_grids","datatype":"INT32","shape":[-1,-1,3]},
-{"name":"image_token_spans","datatype":"INT32","shape":[-1,-1,2]},)";
+{"name":"image_token_spans","datatype":"INT32","shape":[-1,-1,2]},
+{"name":"image_tiles","datatype":"INT32","shape":[-1,-1,4]},)";
 
 inline const char kTypesMetadata[] =
     R"({"name":"types","versions":["1"],"platform":"x","inputs":[

@@ -30,27 +30,40 @@ inline std::vector<json::value> events(const std::string& body) {
   return out;
 }
 
+// Options of a server at free ports of 127.0.0.1. `metrics_port`: -1: none.
+inline HttpOptions local_options(int metrics_port = -1) {
+  HttpOptions options;
+  options.host = "127.0.0.1";
+  options.http_port = 0;
+  options.metrics_port = metrics_port;
+  return options;
+}
+// A server over the scripted core; null where it does not start, which fails the test.
+inline std::unique_ptr<HttpServer> start_front(const HttpOptions& options) {
+  auto server = HttpServer::start(fake_server(), options);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
+// Whatever a test did, no object of the core may be left behind.
+inline void stop_front(HttpServer& server) {
+  server.stop(std::chrono::seconds(60));
+  const FakeTriton& fake = FakeTriton::get();
+  EXPECT_TRUE(eventually([&] { return fake.num_live == 0 && fake.num_responses == 0; }));
+}
+
 class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    HttpOptions options;
-    options.host = "127.0.0.1";
-    options.http_port = 0;
-    options.metrics_port = 0;
+    HttpOptions options = local_options(/*metrics_port=*/0);
     options.max_body_bytes = max_body_bytes_;
     options.openai = openai_;
     options.openai.model_name = "org/tiny";
-    auto server = HttpServer::start(fake_server(), options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = start_front(options);
+    ASSERT_NE(server_, nullptr);
     port_ = server_->http_port();
   }
-  void TearDown() override {
-    server_->stop(std::chrono::milliseconds(60000));
-    // No object may be left behind, whatever the test did.
-    EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
-  }
+  void TearDown() override { stop_front(*server_); }
 
   std::vector<int32_t> ids(std::string_view text) {
     static const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);

@@ -9,7 +9,7 @@
 namespace nereid::graph {
 namespace {
 
-// The parts of each expert, as many for each; empty: they cannot be told apart.
+// The parts of each expert, as many for each; empty: experts differ in number of parts.
 std::vector<WeightPart> parts_by_expert(const Weight& w) {
   const auto experts = static_cast<size_t>(w.experts);
   const int64_t wanted = w.is_vector ? w.k : w.n;

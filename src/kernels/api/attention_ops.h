@@ -165,8 +165,8 @@ struct AttentionOf {
 };
 
 // Cross attention: a query attends to all keys of its row's encoder output, positions [0,
-// cross_lengths[row]) of the blocks in cross_table. Score: scale * (query . key). A row without
-// encoder output: 0. Stores nothing.
+// cross_lengths[row]) of the blocks in cross_table, of which cross_mask may leave out some. Score:
+// scale * (query . key). A query without keys: 0. Stores nothing.
 template <class F>
 struct CrossAttentionOf {
   static constexpr std::string_view kName = "cross_attention";
@@ -176,7 +176,7 @@ struct CrossAttentionOf {
   typename F::Cache cache;
   float scale = 0;
   typename F::Value out;       // bf16 [n, heads.num * heads.dim]
-  typename F::Step step = {};  // row_begin, row_of_token, cross_lengths, cross_table
+  typename F::Step step = {};  // row_begin, row_of_token, cross_lengths, cross_table, cross_mask
 
   static constexpr auto fields() {
     return std::tuple(
@@ -198,8 +198,9 @@ struct CrossAttentionOf {
 };
 
 // Scores of one query head of CrossAttention, before the softmax: out[token][position] = scale *
-// (query . key), for positions [0, cross_lengths[row]) of the token's row; other columns are not
-// written. Not in plans: exec adds it to the call of CrossAttention whose scores a row asks for.
+// (query . key), for positions [0, cross_lengths[row]) of the token's row, masked or not; other
+// columns are not written. Not in plans: exec adds it to the call of CrossAttention whose scores a
+// row asks for.
 template <class F>
 struct CrossScoresOf {
   static constexpr std::string_view kName = "cross_scores";

@@ -45,21 +45,22 @@ enum class WeightLayout : uint8_t {
   // vdpbf16ps; 8 bits: columns of 16 rows; 4 bits: pairs of columns of 16 rows, first column low;
   // scales and zero points: groups of 16 rows.
   kPanel16 = 1,
-  // For 4-bit numbers: blocks of 64 rows x 256 columns, those of a row of blocks one behind the
-  // other,
-  // zero-padded, so that a block is one piece of memory. In a block 64 lines of 128 bytes; a piece
-  // of
-  // 16 bytes of a line has 32 columns as lanes of a warp multiply them (left operands, m16k16):
-  // word t
-  // has columns 2t, 2t + 8, 2t + 16, 2t + 24 in its low half, and in its high half the columns
-  // behind
-  // these. Exponents: blocks of 64 lines of 8 bytes.
+  // Blocks of 64 rows x 256 columns of 4-bit numbers, zero-padded, along k first; a block is one
+  // piece of memory: 64 lines of 128 bytes. 16 bytes of a line have 32 columns as the lanes of a
+  // warp
+  // multiply them (left operands, m16k16): word t has columns 2t, 2t + 8, 2t + 16, 2t + 24 in its
+  // low
+  // half, and in its high half the columns behind these. Exponents: blocks of 64 lines of 8 bytes.
   kFragments = 2,
 };
 inline constexpr WeightLayout kWeightLayouts[] = {WeightLayout::kRowMajor, WeightLayout::kPanel16,
                                                   WeightLayout::kFragments};
 inline constexpr int64_t kFragmentRows = 64, kFragmentColumns = 256;  // of a block
 inline constexpr int64_t kFragmentPiece = 32;                         // columns of a piece
+// Blocks of a matrix [n, k].
+constexpr int64_t fragment_blocks(int64_t n, int64_t k) {
+  return (n + kFragmentRows - 1) / kFragmentRows * ((k + kFragmentColumns - 1) / kFragmentColumns);
+}
 
 // A matrix [n, k], or a bf16 or f32 vector of k (n = 1, row-major), by the addresses of its planes.
 // For per_expert() fields: several matrices, concatenated in each plane.
@@ -127,6 +128,8 @@ struct CacheView {
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 // Token t in [kFirstFeature, kFirstFeature / 2): row t - kFirstFeature of BatchView::features.
 inline constexpr int32_t kFirstFeature = kFirstEmbedding / 2;
+// Token of Embed::row_end; no feature has this index.
+inline constexpr int32_t kRowEnd = kFirstFeature / 2 - 1;
 
 // LoRA matrices of one adapter and module (Hu et al. 2021, "LoRA: Low-rank adaptation of large
 // language models"): y += scale * b^T (a x) in the module's columns. With a gain (DoRA, Liu et al.
@@ -152,13 +155,14 @@ struct BatchView {
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
   const int32_t* logit_tokens = nullptr;  // [m] tokens with logits
   const BF16* embeddings = nullptr;       // [num_embeddings, width of the embedding table]
-  const BF16* features = nullptr;         // [num_features, the same width]: an encoder's output
+  const BF16* features = nullptr;         // [num_features, feature_width]: an encoder's output
   // Components of the tokens' positions, [n, kPositionComponents]; null: each is the position.
   const int32_t* components = nullptr;
   int32_t num_rows = 0;  // rows of the step
   int32_t max_blocks = 0;
   int32_t num_embeddings = 0;
   int32_t num_features = 0;
+  int32_t feature_width = 0;  // the embedding's columns, then those of AddFeatures
   // Adapters; null: none in the step.
   const int32_t* adapters = nullptr;             // [rows of the call] adapter slot, -1: none
   const LoraMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
@@ -176,7 +180,17 @@ struct BatchView {
   const int32_t* cross_lengths = nullptr;  // [num_rows] positions; 0: none
   const int32_t* cross_table = nullptr;    // [num_rows, max_cross_blocks]
   int32_t max_cross_blocks = 0;
+  // Bits of the positions that each token attends to in cross attention, position p: bit p % 32 of
+  // word p / 32; null: all of them.
+  const uint32_t* cross_mask = nullptr;  // [n, cross_mask_words]
+  int32_t cross_mask_words = 0;
 };
+
+// Whether cross attention of token `i` sees a position of the encoder's output.
+inline bool sees_encoder(const BatchView& step, int64_t i, int64_t position) {
+  if (!step.cross_mask) return true;
+  return step.cross_mask[i * step.cross_mask_words + position / 32] >> (position % 32) & 1;
+}
 
 // Cell of a position for token `i`: its ancestor's in the tree at that position, else the position.
 inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {
@@ -185,12 +199,19 @@ inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {
   return step.after[i] > 0 ? step.cells[i] : position;
 }
 
+// Columns [column, column + cols) of the feature that stands for token `t`; null: there is none.
+inline const BF16* feature_of(const BatchView& step, int64_t t, int64_t column, int64_t cols) {
+  if (t < kFirstFeature || t >= kFirstFeature / 2 || t - kFirstFeature >= step.num_features ||
+      column + cols > step.feature_width)
+    return nullptr;
+  return step.features + (t - kFirstFeature) * step.feature_width + column;
+}
+
 // The row that stands for token `t` < kFirstFeature / 2, bf16 [width]; null: there is none.
 inline const BF16* given_row(const BatchView& step, int64_t t, int64_t width) {
-  const bool is_feature = t >= kFirstFeature;
-  const int64_t row = t - (is_feature ? kFirstFeature : kFirstEmbedding);
-  if (row >= (is_feature ? step.num_features : step.num_embeddings)) return nullptr;
-  return (is_feature ? step.features : step.embeddings) + row * width;
+  if (t >= kFirstFeature) return feature_of(step, t, 0, width);
+  const int64_t row = t - kFirstEmbedding;
+  return row < step.num_embeddings ? step.embeddings + row * width : nullptr;
 }
 
 inline constexpr int32_t kNone = -1;

@@ -29,7 +29,7 @@ using OpIn =
                  GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
                  HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>,
                  ScaleByPositionOf<F>, XieluOf<F>, SelectExpertsOf<F>, CrossAttentionOf<F>,
-                 StoreKvOf<F>, ShiftRowsOf<F>>;
+                 StoreKvOf<F>, ShiftRowsOf<F>, AddFeaturesOf<F>>;
 
 template <class Variant, class... More>
 struct JoinedOps;
@@ -77,6 +77,7 @@ using SelectExperts = SelectExpertsOf<Ids>;
 using CrossAttention = CrossAttentionOf<Ids>;
 using StoreKv = StoreKvOf<Ids>;
 using ShiftRows = ShiftRowsOf<Ids>;
+using AddFeatures = AddFeaturesOf<Ids>;
 using AllReduce = AllReduceOf<Ids>;
 using AllReduceNorm = AllReduceNormOf<Ids>;
 using AllGather = AllGatherOf<Ids>;
@@ -111,6 +112,7 @@ using CrossAttention = CrossAttentionOf<Views>;
 using CrossScores = CrossScoresOf<Views>;
 using StoreKv = StoreKvOf<Views>;
 using ShiftRows = ShiftRowsOf<Views>;
+using AddFeatures = AddFeaturesOf<Views>;
 using AllReduce = AllReduceOf<Views>;
 using AllReduceNorm = AllReduceNormOf<Views>;
 using AllGather = AllGatherOf<Views>;

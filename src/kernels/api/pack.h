@@ -56,10 +56,6 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
 // Bytes of all planes.
 uint64_t stored_bytes(const WeightView& weight);
 
-// Blocks of kFragments.
-constexpr int64_t fragment_blocks(int64_t n, int64_t k) {
-  return (n + kFragmentRows - 1) / kFragmentRows * ((k + kFragmentColumns - 1) / kFragmentColumns);
-}
 // Rows of which a layout stores whole units.
 constexpr int64_t unit_rows(WeightLayout layout) {
   return layout == WeightLayout::kFragments ? kFragmentRows : kPanelRows;
@@ -108,8 +104,7 @@ struct RowMajorPart {
 // InvalidArgument: wrong size or dimension.
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst);
 
-// Value of an e2m1 number (sign, 2 exponent bits, 1 mantissa bit). Source: OCP Microscaling Formats
-// 1.0.
+// Value of an e2m1 number: sign, 2 exponent bits, 1 mantissa bit (OCP Microscaling Formats 1.0).
 float from_e2m1(uint8_t bits);
 
 // Dequantises rows [row_begin, row_begin + rows) of an [n, k] weight to bf16, row-major [rows, k].

@@ -36,16 +36,19 @@ QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, in
 float quantize_row(std::span<const BF16> row, F8E4M3* stored);
 float quantize_row(std::span<const BF16> row, int8_t* stored);
 
-// Rounds matrix [rows, k], row-major, to fp8 or an integer format without column order. f8e4m3
-// scale: of kF8Scales candidates from largest magnitude / 448 to nearly twice that, the one with
-// the least squared error, first of equals (slower than quantize_row(), for builds). Integers:
-// nearest to x / scale, by group. MXFP4: e is the exponent of the largest magnitude less 2, and at
-// least 0; numbers are rounded to the nearest, ties to even, and larger ones become 6. With zero
-// points or minima: scale = (largest - smallest) / (2^bits - 1) over the group and 0; else 8 bits:
-// largest magnitude / 127; 4 bits: number of largest magnitude / -8, which becomes -8. Error <=
-// scale / 2 (with zero points, or 4 bits without: scale). In panel layouts, whole panels are pieces
-// of the packed whole. InvalidArgument: another format, a number that is not finite, or e >
-// kMaxExponent.
+// Rounds matrix [rows, k], row-major, to fp8, MXFP4 or an integer format without column order. In
+// panel layouts, whole panels are pieces of the packed whole.
+//   f8e4m3: scale, of kF8Scales candidates from largest magnitude / 448 to nearly twice that, the
+//   one
+// with the least squared error, first of equals (slower than quantize_row(), for builds).
+//   Integers: nearest to x / scale, by group. With zero points or minima: scale = (largest -
+// smallest) / (2^bits - 1) over the group and 0; else 8 bits: largest magnitude / 127; 4 bits:
+// number of largest magnitude / -8, which becomes -8. Error <= scale / 2 (with zero points, or 4
+// bits without: scale).
+//   MXFP4: e is the exponent of the largest magnitude less 2, at least 0. Numbers are rounded to
+//   the
+// nearest, ties to even; larger ones become 6.
+// InvalidArgument: another format, a number that is not finite, or e > kMaxExponent.
 Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const BF16> matrix,
                 int64_t k, QuantizedPlanes& out);
 

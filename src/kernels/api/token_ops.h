@@ -19,43 +19,97 @@ inline int64_t id_of(const BatchView& step, int64_t i) {
 }
 
 // out[i] = scale * table[token(i)]. Token t < 0: slot_tokens[-1 - t] (sampled on the device), or
-// below kFirstFeature / 2 a given_row() in place of the table's. Ids outside the table (e.g. -1 of
-// a failed sample) and missing rows give 0.
+// below kFirstFeature / 2 a given_row() in place of the table's; kRowEnd: row_end. Ids outside the
+// table (e.g. -1 of a failed sample) and missing rows give 0.
 template <class F>
 struct EmbedOf {
   static constexpr std::string_view kName = "embed";
   static constexpr bool kRowsIndependent = false;  // depends on the step's tokens
   typename F::Weight table;                        // [vocab, hidden]
+  typename F::Weight row_end;                      // bf16 [hidden]; may be absent: zeros
   float scale = 1;
   typename F::Value out;       // f32 [n, hidden]
   typename F::Step step = {};  // tokens, slot_tokens, embeddings, features
 
   static constexpr auto fields() {
-    return std::tuple(matrix("table", &EmbedOf::table), attribute("scale", &EmbedOf::scale),
+    return std::tuple(matrix("table", &EmbedOf::table),
+                      vector("row_end", &EmbedOf::row_end).maybe(),
+                      attribute("scale", &EmbedOf::scale),
                       kernels::out("out", &EmbedOf::out, {DType::kF32}).of(OutputRows::kTokens),
                       kernels::step(&EmbedOf::step));
   }
   static std::string_view check(const EmbedOf<Views>& a) {
     if (a.out.cols != a.table.k) return "out is not as wide as the table";
+    if (is_given(a.row_end) && a.row_end.k != a.table.k) return "row_end is not as wide";
     if (!std::isfinite(a.scale)) return "the scale is not a number";
     return {};
   }
   friend void reference(const EmbedOf<Views>& a);
 };
 
+// out[i] = x[i] + columns [column, column + width) of the feature that stands for token i (Meng et
+// al. 2024, "DeepStack"); x[i] for tokens without one.
+template <class F>
+struct AddFeaturesOf {
+  static constexpr std::string_view kName = "add_features";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;  // f32 [n, width]
+  int32_t column = 0;
+  typename F::Value out;       // in place of x
+  typename F::Step step = {};  // tokens, features
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &AddFeaturesOf::x, {DType::kF32}).of(OutputRows::kTokens),
+                      attribute("column", &AddFeaturesOf::column),
+                      kernels::out("out", &AddFeaturesOf::out, {DType::kF32})
+                          .of(OutputRows::kTokens)
+                          .in_place_of("x"),
+                      kernels::step(&AddFeaturesOf::step));
+  }
+  static std::string_view check(const AddFeaturesOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    if (a.column < 0) return "the column is negative";
+    return {};
+  }
+  friend void reference(const AddFeaturesOf<Views>& a);
+};
+
+// Place `at` of `count` on a side, stretched to `side` rows of a table with the ends on the ends:
+// between rows `first` and `next`, weights 1 - fraction and fraction.
+struct StretchedPlace {
+  int32_t first = 0, next = 0;
+  float fraction = 0;
+};
+constexpr StretchedPlace stretched_place(int32_t at, int32_t count, int32_t side) {
+  if (count < 2 || at < 0) return {};
+  const float place = static_cast<float>(at < count ? at : count - 1) *
+                      static_cast<float>(side - 1) / static_cast<float>(count - 1);
+  const int32_t floor = static_cast<int32_t>(place), last = side - 1;
+  const int32_t first = floor < last ? floor : last;
+  return {first, first < last ? first + 1 : last, place - static_cast<float>(first)};
+}
+
+inline constexpr int32_t kMaxPlaneSide = 4096;
+
 // Learned positions: out[i] = x[i] + table[position(i)]. Positions outside the table add nothing.
+// With a side: of places in the plane (components 1 and 2 of the position), the table is a square
+// of side x side rows, row by row, stretched over the plane of the token's row, whose last token is
+// in the last place: out[i] = x[i] + the bilinear mean of four rows. Rows of a step that has no
+// components stay as they are.
 template <class F>
 struct AddPositionsOf {
   static constexpr std::string_view kName = "add_positions";
   static constexpr bool kRowsIndependent = false;
-  typename F::Value x;         // f32 [n, hidden]
-  typename F::Weight table;    // [positions, hidden]
+  typename F::Value x;       // f32 [n, hidden]
+  typename F::Weight table;  // [positions, hidden]
+  int32_t side = 0;
   typename F::Value out;       // in place of x
-  typename F::Step step = {};  // positions
+  typename F::Step step = {};  // positions; with a side components, row_of_token, row_begin
 
   static constexpr auto fields() {
     return std::tuple(in("x", &AddPositionsOf::x, {DType::kF32}).of(OutputRows::kTokens),
                       matrix("table", &AddPositionsOf::table),
+                      attribute("side", &AddPositionsOf::side),
                       kernels::out("out", &AddPositionsOf::out, {DType::kF32})
                           .of(OutputRows::kTokens)
                           .in_place_of("x"),
@@ -63,6 +117,8 @@ struct AddPositionsOf {
   }
   static std::string_view check(const AddPositionsOf<Views>& a) {
     if (a.x.cols != a.table.k || a.out.cols != a.x.cols) return "x and the table differ in width";
+    if (a.side < 0 || a.side > kMaxPlaneSide) return "the side is out of range";
+    if (a.side > 0 && a.table.n != int64_t{a.side} * a.side) return "the table is no square";
     return {};
   }
   friend void reference(const AddPositionsOf<Views>& a);

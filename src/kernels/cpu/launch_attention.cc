@@ -105,6 +105,8 @@ AttentionRaw raw_args(const CrossAttention& a, const std::vector<int32_t>& last)
   raw.out = a.out.as<uint16_t>();
   raw.out_stride = a.out.stride;
   raw.last = last.data();
+  raw.mask = a.step.cross_mask;
+  raw.mask_words = a.step.cross_mask_words;
   raw.row_of_token = a.step.row_of_token;
   raw.block_table = a.step.cross_table;
   raw.max_blocks = a.step.max_cross_blocks;

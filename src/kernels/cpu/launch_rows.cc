@@ -38,7 +38,8 @@ void for_row(const WeightView& table, int64_t row, F f) {
 
 // Given row in place of the table's; missing: zeros.
 void embed_given(const Embed& a, int64_t token, float* out) {
-  const BF16* const row = given_row(a.step, token, a.out.cols);
+  const BF16* const row =
+      token == kRowEnd ? a.row_end.as_bf16() : given_row(a.step, token, a.out.cols);
   for (int64_t c = 0; c < a.out.cols; ++c) out[c] = row ? to_float(row[c]) * a.scale : 0.0f;
 }
 
@@ -76,12 +77,48 @@ Status launch_quantize_bytes(const Raw& raw, const Quantize& a, ThreadPool& pool
 
 bool makes_bytes(const Quantize& a) { return a.out.dtype == DType::kI8; }
 
+Status launch_add_features(const AddFeatures& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const BF16* const row = feature_of(a.step, a.step.tokens[i], a.column, a.out.cols);
+      if (row == nullptr) continue;
+      float* const out = a.out.row<float>(i);
+      for (int64_t c = 0; c < a.out.cols; ++c) out[c] += to_float(row[c]);
+    }
+  });
+  return ok();
+}
+
+// Adds the bilinear mean of four rows of the table to `out`, the row of token i.
+void add_plane_position(const AddPositions& a, int64_t i, float* out) {
+  const auto place = [&](int component) {
+    const int64_t last = a.step.row_begin[a.step.row_of_token[i] + 1] - 1;
+    const int32_t* const all = a.step.components + component;
+    return stretched_place(all[i * kPositionComponents], all[last * kPositionComponents] + 1,
+                           a.side);
+  };
+  const StretchedPlace y = place(1), x = place(2);
+  const auto add = [&](int32_t row, int32_t column, float weight) {
+    if (weight != 0)
+      for_row(a.table, int64_t{row} * a.side + column,
+              [&](int64_t c, float value) { out[c] += weight * value; });
+  };
+  add(y.first, x.first, (1 - y.fraction) * (1 - x.fraction));
+  add(y.first, x.next, (1 - y.fraction) * x.fraction);
+  add(y.next, x.first, y.fraction * (1 - x.fraction));
+  add(y.next, x.next, y.fraction * x.fraction);
+}
+
 Status launch_add_positions(const AddPositions& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
+  if (a.side > 0 && !a.step.components) return ok();
   for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       float* const out = a.out.row<float>(i);
-      if (a.step.positions[i] < a.table.n)
+      if (a.side > 0)
+        add_plane_position(a, i, out);
+      else if (a.step.positions[i] < a.table.n)
         for_row(a.table, a.step.positions[i], [&](int64_t c, float value) { out[c] += value; });
     }
   });
@@ -295,6 +332,10 @@ Table<Embed> table<Embed>() {
 template <>
 Table<AddPositions> table<AddPositions>() {
   return generic<AddPositions, launch_add_positions>();
+}
+template <>
+Table<AddFeatures> table<AddFeatures>() {
+  return generic<AddFeatures, launch_add_features>();
 }
 template <>
 Table<ScaleByPosition> table<ScaleByPosition>() {

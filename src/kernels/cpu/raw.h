@@ -162,7 +162,9 @@ struct AttentionRaw {
   const float* bias;      // [heads, bias_width] by distance from bias_first on, or null
   int64_t bias_first, bias_width;
   const int32_t* positions;
-  const int32_t* last;  // [tokens] last position that queries see, -1: none; or null: causal
+  const int32_t* last;   // [tokens] last position that queries see, -1: none; or null: causal
+  const uint32_t* mask;  // [tokens, mask_words] bits of visible positions, or null: all are
+  int64_t mask_words;
   const int32_t* row_of_token;
   const int32_t* block_table;
   const int32_t* after;  // draft trees, with cells, or null

@@ -235,7 +235,7 @@ void gather_tile(const AttentionRaw& a, int64_t token, int64_t kv_head, int64_t 
 
 // A query of the tile whose first key is `first_key`.
 struct Query {
-  int64_t row, head, position, first_key;
+  int64_t row, token, head, position, first_key;
 };
 
 // Adds the relative position bias to the scores of a query's tile.
@@ -269,6 +269,15 @@ void bend(const AttentionRaw& a, const Query& q, float* scores) {
   if (a.bias) add_bias(a, q, scores);
 }
 
+// Scores of masked keys among the first `count` of a query's tile become -infinity.
+void hide_masked(const AttentionRaw& a, const Query& q, int64_t count, float* scores) {
+  const uint32_t* const mask = a.mask + q.token * a.mask_words;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = q.first_key + i;
+    if ((mask[at / 32] >> (at % 32) & 1) == 0) scores[i] = -kInfinity;
+  }
+}
+
 // Scores of a query become weights (in units of the cache's scales); sum and accumulator are
 // rescaled to the new maximum.
 template <class Cache>
@@ -283,9 +292,14 @@ void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Q
   const float unit = bent ? 1 : a.scale;
   for (int64_t i = seen.end[0]; i < seen.begin[1]; ++i) scores[i] = -kInfinity;
   for (int64_t i = seen.end[1]; i < kTile; ++i) scores[i] = -kInfinity;
+  if (a.mask) hide_masked(a, q, seen.end[1], scores);
   const F scale = set1(unit);
   F most = set1(-kInfinity);
   for (int64_t i = 0; i < kTile; i += kLanes) most = vmax(most, load(scores + i));
+  if (a.mask && largest(most) == -kInfinity) {  // exp(-infinity - -infinity) is no number
+    for (int64_t i = 0; i < kTile; i += kLanes) store(scores + i, set1(0));
+    return;
+  }
   const float before = s.largest[row];
   const float tile_largest = largest(most) * unit;
   const float now = before < tile_largest ? tile_largest : before;
@@ -400,7 +414,7 @@ void attend_tile(const AttentionRaw& a, const Part& part, int64_t first_key,
     const int64_t end = t * part.heads;
     for (int64_t r = row; r < end; ++r)
       soften<Cache>(a, seen, s,
-                    {r, part.head + r % part.heads,
+                    {r, part.begin + r / part.heads, part.head + r % part.heads,
                      a.positions ? a.positions[part.begin + r / part.heads] : 0, first_key});
     if (widened)
       weigh_rows(WidenedValues{s.values, width}, seen, width, row, end, s);

@@ -289,7 +289,7 @@ inline __device__ void scale_mxfp4(uint32_t q, uint32_t scale, uint32_t (&pairs)
   }
 }
 
-// What a thread reads of a box of MXFP4: words of two rows of each part, and their exponents.
+// A thread's share of a box of MXFP4: words of two rows of each part, and their exponents.
 template <int kRows>
 struct Mxfp4Box {
   static constexpr int kCount = kParts<kRows, Mxfp4>;

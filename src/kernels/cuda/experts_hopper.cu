@@ -1,129 +1,27 @@
 // Grouped products with selected experts by wgmma, with gated units or not. Piece: a (row, selected
-// expert) pair. One block lists the pieces per expert, or each block does if there are few; then
-// each SM takes tiles: outputs of an expert for up to kRows of its pieces. Producer warps load
-// weight boxes by TMA and gather rows of x; the others multiply. Tiles with the same outputs of an
-// expert are adjacent, so that the weight is read from memory once. The order of sums over k is
-// fixed; f8e4m3 results still depend on kRows.
+// expert) pair. Blocks list the pieces per expert (expert_lists.cuh), or each block does if there
+// are few; then each SM takes tiles: outputs of an expert for up to kRows of its pieces. Producer
+// warps load weight boxes by TMA and gather rows of x; the others multiply. Tiles with the same
+// outputs of an expert are adjacent, so that the weight is read from memory once. The order of sums
+// over k is fixed; f8e4m3 results still depend on kRows.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/boxes.cuh"
+#include "kernels/cuda/expert_lists.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kListThreads = 1024;
-constexpr int kLines = kListThreads;  // experts, and one line for pieces without an expert
 constexpr int kProducers = 128;
-constexpr int kMostListBlocks = 64, kPiecesPerListBlock = 2048;
-constexpr size_t kListBytes = (2 * kLines + 2 + kMostListBlocks * kLines) * sizeof(int32_t);
 
 template <int kRows, class In>
 constexpr int kConsumers = kGroups<kRows, In>* kGroupThreads;
 template <int kRows, class In>
 constexpr int kThreads = kConsumers<kRows, In> + kProducers;
-
-// Pieces by line, and the first piece of each line.
-struct Lists {
-  int32_t* first_piece;  // [lines + 1]
-  int32_t* first_chunk;  // [lines + 1], of <= kRows pieces
-  int32_t* counts;       // [list blocks, kLines]
-  int32_t* pieces;
-};
-
-struct Picks {
-  const int32_t* experts;
-  int64_t stride;
-  int num_experts, picked, num_pieces;
-
-  __device__ int line(int row, int pick) const {
-    const int32_t e = experts[row * stride + pick];
-    return e < 0 || e >= num_experts ? num_experts : e;
-  }
-};
-
-// Inclusive prefix sum over the block's threads.
-__device__ int running_sum(int x, int* partial) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp,
-            warp = static_cast<int>(threadIdx.x) / kWarp;
-  for (int step = 1; step < kWarp; step *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, x, step);
-    if (lane >= step) x += before;
-  }
-  if (lane == kWarp - 1) partial[warp] = x;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) x += partial[w];
-  __syncthreads();
-  return x;
-}
-
-// Calls f(piece, line) for the pieces of this thread's rows, of this block's share.
-template <class F>
-__device__ void for_lines(const Picks& p, F f) {
-  constexpr int kAhead = 8;  // loads in flight
-  const int rows = p.num_pieces / p.picked, blocks = static_cast<int>(gridDim.x);
-  const int of_block = (rows + blocks - 1) / blocks;
-  const int begin = static_cast<int>(blockIdx.x) * of_block, end = min(begin + of_block, rows);
-  for (int row = begin + static_cast<int>(threadIdx.x); row < end; row += kListThreads)
-    for (int first = 0; first < p.picked; first += kAhead) {
-      int lines[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        if (first + i < p.picked) lines[i] = p.line(row, first + i);
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        if (first + i < p.picked) f(row * p.picked + first + i, lines[i]);
-    }
-}
-
-// Pieces of each line in each block's share.
-__global__ void __launch_bounds__(kListThreads) count_kernel(Picks p, Lists lists) {
-  __shared__ int counts[kLines];
-  const int line = static_cast<int>(threadIdx.x);
-  counts[line] = 0;
-  __syncthreads();
-  wait_for_previous();
-  let_next_begin();
-  for_lines(p, [&](int, int own) { atomicAdd(counts + own, 1); });
-  __syncthreads();
-  lists.counts[blockIdx.x * kLines + line] = counts[line];
-}
-
-// One thread per line. Several blocks: behind count_kernel().
-__global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, Lists lists) {
-  __shared__ int counts[kLines], partial[kListThreads / kWarp];
-  const int line = static_cast<int>(threadIdx.x);
-  int count = 0, before = 0;  // of the line; of it in front of this block's share
-  counts[line] = 0;
-  __syncthreads();
-  wait_for_previous();
-  let_next_begin();
-  if (gridDim.x == 1) {
-    for_lines(p, [&](int, int own) { atomicAdd(counts + own, 1); });
-    __syncthreads();
-    count = counts[line];
-  } else {
-    for (unsigned block = 0; block < gridDim.x; ++block) {
-      if (block == blockIdx.x) before = count;
-      count += __ldcg(lists.counts + block * kLines + line);
-    }
-  }
-  const int chunks = (count + rows - 1) / rows;
-  const int end = running_sum(count, partial), chunk_end = running_sum(chunks, partial);
-  counts[line] = end - count + before;
-  if (blockIdx.x == 0) {
-    if (line == 0) lists.first_piece[0] = lists.first_chunk[0] = 0;
-    if (line <= p.num_experts) {
-      lists.first_piece[line + 1] = end;
-      lists.first_chunk[line + 1] = chunk_end;
-    }
-  }
-  __syncthreads();
-  for_lines(p, [&](int piece, int own) { lists.pieces[atomicAdd(counts + own, 1)] = piece; });
-}
 
 struct Params {
   Picks picks;
@@ -159,7 +57,7 @@ struct Tile {
   int first, rows;   // in the list of pieces
 };
 
-// Of a tile's rows: where a piece of out begins, in elements, and the scale of x.
+// A tile's rows: where a piece of out begins, in elements, and the scale of x.
 template <int kRows>
 struct RowTable {
   int64_t out[kRows];
@@ -523,12 +421,12 @@ __global__ void __launch_bounds__(kThreads<kRows, In>)
 template <class In, bool kGated>
 cudaError_t describe_weights(const WeightView& w, CUtensorMap& map) {
   if constexpr (kIsMxfp4<In>) {
-    const auto lines = static_cast<cuuint64_t>(w.experts * num_fragment_blocks(w.n, w.k) * kPart);
+    const auto lines = static_cast<cuuint64_t>(w.experts * fragment_blocks(w.n, w.k) * kPart);
     if (!kGated)
       return describe_rows(false, w.data, static_cast<int64_t>(lines), kDepthBytes, kDepthBytes,
                            kPart, map);
     // Ups are behind the gates' blocks.
-    const auto half = static_cast<cuuint64_t>(num_fragment_blocks(w.n / 2, w.k) * kPart);
+    const auto half = static_cast<cuuint64_t>(fragment_blocks(w.n / 2, w.k) * kPart);
     return describe<4>(
         CU_TENSOR_MAP_DATA_TYPE_UINT8, w.data, {kDepthBytes, 8, 2, (lines - half) / 8},
         {kDepthBytes, half * kDepthBytes, 8 * kDepthBytes}, {kDepthBytes, 8, 2, kPart / 16}, map);

@@ -53,12 +53,6 @@ inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 
 // Whether sums of squares, if given, are in whole 16-byte pieces.
 inline bool fits_squares(const View& v) { return v.stride % 4 == 0 && is_aligned(v.data); }
 
-// Blocks of a matrix in kFragments; as fragment_blocks() of kernels/api/pack.h, which nvcc does not
-// take.
-inline int64_t num_fragment_blocks(int64_t n, int64_t k) {
-  return (n + kFragmentRows - 1) / kFragmentRows * ((k + kFragmentColumns - 1) / kFragmentColumns);
-}
-
 // Bytes of Scratch::unpacked.
 inline constexpr int64_t kUnpackedBytes = int64_t{32} << 20;
 

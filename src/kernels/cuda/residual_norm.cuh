@@ -63,8 +63,7 @@ inline __device__ void add_residual(Vector<4>& kept, const Add& add, const Pairs
 }
 
 // Writes the row; for_each(f) calls f(i, column) for each vector kept[i] of this thread.
-// Out = uint8_t: f8e4m3, and its scale to `row_scale` if not null; also as bf16 to `whole` if not
-// null.
+// Out = uint8_t: f8e4m3, its scale to `row_scale` and the numbers as bf16 to `whole`, if not null.
 template <class Out, int kKept, class ForEach>
 inline __device__ void write_normed(Vector<4> (&kept)[kKept], const RowSums& sums, float per_width,
                                     float eps, Out* out, float* row_scale, const ForEach& for_each,

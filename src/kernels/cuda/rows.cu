@@ -13,25 +13,31 @@ constexpr int kThreads = 128;
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* embeddings, int64_t num_embeddings,
                              const __nv_bfloat16* features, int64_t num_features,
+                             int64_t feature_width, const __nv_bfloat16* row_end,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
                              int64_t out_stride, float scale) {
   wait_for_previous();
   let_next_begin();
-  int64_t id = tokens[blockIdx.x];
+  int64_t id = tokens[blockIdx.x], width = hidden;
   if (id < kFirstEmbedding / 2) {
     id -= kFirstEmbedding;
     table = embeddings;
     vocab = num_embeddings;
+  } else if (id == kRowEnd) {
+    id = 0;
+    table = row_end;
+    vocab = row_end ? 1 : 0;
   } else if (id < kFirstFeature / 2) {
     id -= kFirstFeature;
     table = features;
     vocab = num_features;
+    width = feature_width;
   } else if (id < 0) {
     id = slot_tokens ? slot_tokens[-1 - id] : -1;
   }
   // An invalid id (a failed sample of the previous step) must not read outside the table.
   const bool known = id >= 0 && id < vocab;
-  const __nv_bfloat16* from = table + (known ? id : 0) * hidden;
+  const __nv_bfloat16* from = table + (known ? id : 0) * width;
   float* to = out + blockIdx.x * out_stride;
   for (int64_t c = threadIdx.x; c < hidden; c += kThreads)
     to[c] = known ? load(from + c) * scale : 0.0f;
@@ -46,6 +52,43 @@ __global__ void add_positions_kernel(const int32_t* positions, const __nv_bfloat
   if (position >= num_positions) return;
   for (int64_t c = threadIdx.x; c < hidden; c += kThreads)
     x[blockIdx.x * stride + c] += load(table + position * hidden + c);
+}
+
+// Positions in the plane; see AddPositions.
+__global__ void add_plane_positions_kernel(const int32_t* components, const int32_t* row_of_token,
+                                           const int32_t* row_begin, const __nv_bfloat16* table,
+                                           int side, int64_t hidden, float* x, int64_t stride) {
+  let_next_begin();
+  wait_for_previous();
+  const int64_t i = blockIdx.x, last = row_begin[row_of_token[i] + 1] - 1;
+  const int32_t *own = components + i * kPositionComponents,
+                *end = components + last * kPositionComponents;
+  const StretchedPlace down = stretched_place(own[1], end[1] + 1, side);
+  const StretchedPlace right = stretched_place(own[2], end[2] + 1, side);
+  const __nv_bfloat16* upper = table + int64_t{down.first} * side * hidden;
+  const __nv_bfloat16* lower = table + int64_t{down.next} * side * hidden;
+  const int64_t first = right.first * hidden, next = right.next * hidden;
+  const float y = down.fraction, z = right.fraction;
+  for (int64_t c = threadIdx.x; c < hidden; c += kThreads) {
+    float sum = x[i * stride + c];
+    sum += (1 - y) * (1 - z) * load(upper + first + c);
+    sum += (1 - y) * z * load(upper + next + c);
+    sum += y * (1 - z) * load(lower + first + c);
+    x[i * stride + c] = sum + y * z * load(lower + next + c);
+  }
+}
+
+__global__ void add_features_kernel(const int32_t* tokens, const __nv_bfloat16* features,
+                                    int64_t num_features, int64_t feature_width, int64_t column,
+                                    int64_t width, float* x, int64_t stride) {
+  let_next_begin();
+  wait_for_previous();
+  const int64_t token = tokens[blockIdx.x], row = token - kFirstFeature;
+  if (row < 0 || token >= kFirstFeature / 2 || row >= num_features ||
+      column + width > feature_width)
+    return;
+  for (int64_t c = threadIdx.x; c < width; c += kThreads)
+    x[blockIdx.x * stride + c] += load(features + row * feature_width + column + c);
 }
 
 __global__ void scale_by_position_kernel(const int32_t* positions, float growth, int period,
@@ -84,11 +127,28 @@ cudaError_t launch(const Embed& a, const Scratch&, cudaStream_t stream) {
       embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
       a.step.tokens, a.step.slot_tokens, reinterpret_cast<const __nv_bfloat16*>(a.step.embeddings),
       int64_t{a.step.num_embeddings}, reinterpret_cast<const __nv_bfloat16*>(a.step.features),
-      int64_t{a.step.num_features}, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
-      a.table.k, static_cast<float*>(a.out.data), a.out.stride, a.scale);
+      int64_t{a.step.num_features}, int64_t{a.step.feature_width},
+      static_cast<const __nv_bfloat16*>(a.row_end.data),
+      static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
+      static_cast<float*>(a.out.data), a.out.stride, a.scale);
+}
+
+cudaError_t launch(const AddFeatures& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(
+      add_features_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
+      a.step.tokens, reinterpret_cast<const __nv_bfloat16*>(a.step.features),
+      int64_t{a.step.num_features}, int64_t{a.step.feature_width}, int64_t{a.column}, a.out.cols,
+      static_cast<float*>(a.out.data), a.out.stride);
 }
 
 cudaError_t launch(const AddPositions& a, const Scratch&, cudaStream_t stream) {
+  if (a.side > 0 && !a.step.components) return cudaSuccess;
+  if (a.side > 0)
+    return launch_overlapped(add_plane_positions_kernel, a.out.rows,
+                             static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
+                             a.step.components, a.step.row_of_token, a.step.row_begin,
+                             static_cast<const __nv_bfloat16*>(a.table.data), int{a.side},
+                             a.table.k, static_cast<float*>(a.out.data), a.out.stride);
   return launch_overlapped(add_positions_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
                            kThreads, 0, stream, a.step.positions,
                            static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
@@ -134,6 +194,10 @@ Row<Embed> row<Embed>() {
 template <>
 Row<AddPositions> row<AddPositions>() {
   return {launch, has_float_rows<AddPositions>};
+}
+template <>
+Row<AddFeatures> row<AddFeatures>() {
+  return {launch};
 }
 template <>
 Row<ScaleByPosition> row<ScaleByPosition>() {

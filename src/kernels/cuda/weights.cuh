@@ -3,7 +3,6 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/f8_weights.h"
-#include "kernels/cuda/launch.h"
 
 namespace nereid::kernels::cuda {
 
@@ -117,7 +116,7 @@ struct Mxfp4Weight {
 };
 
 inline Mxfp4Weight mxfp4_of(const WeightView& w) {
-  return {w.as_bytes(), w.exponents, w.n, num_fragment_blocks(w.n, w.k),
+  return {w.as_bytes(), w.exponents, w.n, fragment_blocks(w.n, w.k),
           (w.k + kFragmentColumns - 1) / kFragmentColumns};
 }
 

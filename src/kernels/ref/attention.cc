@@ -252,7 +252,11 @@ void reference(const Attention& a) {
 void reference(const CrossAttention& a) {
   Attention b = cross_of(a);
   b.out = a.out;
-  for (int64_t i = 0; i < a.q.rows; ++i) attend_token(b, i, positions_of_encoder(a.step, i));
+  for (int64_t i = 0; i < a.q.rows; ++i) {
+    std::vector<int32_t> positions = positions_of_encoder(a.step, i);
+    std::erase_if(positions, [&](int32_t at) { return !sees_encoder(a.step, i, at); });
+    attend_token(b, i, positions);
+  }
 }
 
 void reference(const CrossScores& a) {

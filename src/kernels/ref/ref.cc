@@ -64,7 +64,8 @@ void reference(const Embed& a) {
     int64_t id = a.step.tokens[i];
     float* const out = a.out.row<float>(i);
     if (id < kFirstFeature / 2) {
-      const BF16* const row = given_row(a.step, id, a.out.cols);
+      const BF16* const row =
+          id == kRowEnd ? a.row_end.as_bf16() : given_row(a.step, id, a.out.cols);
       for (int64_t c = 0; c < a.out.cols; ++c) out[c] = row ? to_float(row[c]) * a.scale : 0;
       continue;
     }
@@ -440,8 +441,44 @@ void reference(const SoftCap& a) {
     }
 }
 
+void reference(const AddFeatures& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const BF16* const row = feature_of(a.step, a.step.tokens[i], a.column, a.out.cols);
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = a.x.row<float>(i)[c] + (row ? to_float(row[c]) : 0);
+  }
+}
+
+namespace {
+
+// The bilinear mean of four rows of the table.
+double plane_position(const AddPositions& a, int64_t i, int64_t c) {
+  if (!a.step.components) return 0;
+  const auto place = [&](int component) {
+    const int64_t last = a.step.row_begin[a.step.row_of_token[i] + 1] - 1;
+    const auto of = [&](int64_t token) {
+      return a.step.components[token * kPositionComponents + component];
+    };
+    return stretched_place(of(i), of(last) + 1, a.side);
+  };
+  const StretchedPlace y = place(1), x = place(2);
+  const auto line = [&](int32_t row) {
+    const int64_t first = int64_t{row} * a.side;
+    return (1.0 - x.fraction) * weight_at(a.table, first + x.first, c) +
+           x.fraction * double{weight_at(a.table, first + x.next, c)};
+  };
+  return (1.0 - y.fraction) * line(y.first) + y.fraction * line(y.next);
+}
+
+}  // namespace
+
 void reference(const AddPositions& a) {
   for (int64_t i = 0; i < a.out.rows; ++i) {
+    if (a.side > 0) {
+      for (int64_t c = 0; c < a.out.cols; ++c)
+        a.out.row<float>(i)[c] = static_cast<float>(a.x.row<float>(i)[c] + plane_position(a, i, c));
+      continue;
+    }
     const int64_t position = a.step.positions[i];
     if (position >= a.table.n) continue;
     for (int64_t c = 0; c < a.out.cols; ++c)

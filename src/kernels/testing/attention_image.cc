@@ -16,6 +16,20 @@ bool is_used(const AttentionShape& s, const Sequence& sequence, int32_t position
   return s.window == 0 || position > sequence.start - s.window || position < s.sink;
 }
 
+// Masks by token: one position of three, whole tiles of keys hidden, all hidden, one seen.
+void add_mask(AttentionImage& l, Image& image) {
+  std::vector<uint32_t> words(static_cast<size_t>(l.tokens * l.mask_words()));
+  for (int64_t i = 0; i < l.tokens; ++i)
+    for (int32_t at = 0; at < l.max_length; ++at) {
+      const bool seen = i % 4 == 0   ? at % 3 == i % 3
+                        : i % 4 == 1 ? at >= 64 && at / 32 % 3 == 1
+                        : i % 4 == 2 ? false
+                                     : at == 37 % l.max_length;
+      if (seen) words[static_cast<size_t>(i * l.mask_words() + at / 32)] |= 1u << (at % 32);
+    }
+  l.mask = image.add(words);
+}
+
 void add_index_arrays(AttentionImage& l, Image& image) {
   std::vector<int32_t> positions, after, cells, last, row_begin = {0};
   std::vector<int32_t> lengths;
@@ -42,6 +56,7 @@ void add_index_arrays(AttentionImage& l, Image& image) {
   l.after = image.add(after);
   l.cells = image.add(cells);
   l.last = image.add(last);
+  if (l.shape.masked) add_mask(l, image);
   l.row_begin = image.add(row_begin);
   l.row_of_token = image.add(l.rows);
   l.lengths = image.add(lengths);
@@ -166,6 +181,10 @@ BatchView step_of(const AttentionImage& l, std::byte* base, int64_t begin, int64
     step.cross_lengths = l.max_length > 0 ? ints(l.lengths) + row : nullptr;
     step.cross_table = blocks;
     step.max_cross_blocks = l.max_blocks;
+    if (s.masked) {
+      step.cross_mask = reinterpret_cast<const uint32_t*>(base + l.mask) + begin * l.mask_words();
+      step.cross_mask_words = l.mask_words();
+    }
     return step;
   }
   step.positions = ints(l.positions) + begin;

@@ -19,12 +19,13 @@ struct AttentionImage {
   int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
   Offset x = 0, k = 0, v = 0, k_scales = 0, v_scales = 0, table = 0, positions = 0, after = 0,
          cells = 0, row_begin = 0, row_of_token = 0, one_row = 0, zeros = 0, blocks = 0,
-         lengths = 0, last = 0, out = 0, sinks = 0, bias = 0;
+         lengths = 0, last = 0, mask = 0, out = 0, sinks = 0, bias = 0;
   std::vector<int32_t> rows;  // sequence of each token
 
   // Block strides of vectors and of scales: with gaps, as in a cache whose blocks have all layers.
   int64_t stride_lines() const { return int64_t{shape.kv_heads} * shape.block + 3; }
   int64_t stride_scales() const { return int64_t{shape.kv_heads} * shape.block + 4; }
+  int32_t mask_words() const { return (max_length + 31) / 32; }
 };
 
 // Adds index arrays, cache and the input [tokens, width] to the image.

@@ -31,7 +31,8 @@ struct AttentionShape {
   int32_t latent = 0;  // value columns within the key (MLA)
   bool chunked = false, bidirectional = false;
   int32_t bias_first = 0, bias_width = 0;  // relative position bias; 0 = none
-  bool cross = false;  // cross attention: `start` is the encoder output's length
+  bool cross = false;   // cross attention: `start` is the encoder output's length
+  bool masked = false;  // cross attention: with a mask of positions
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
   bool has_last() const {
@@ -460,7 +461,20 @@ inline const AttentionShape kCrossAttentionShapes[] = {
      .cross = true},
     {.sequences = {{70, 3}, {0, 1}}, .heads = 4, .kv_heads = 1, .d = 256, .cross = true},
     {.sequences = {{45, 3}, {90, 1}}, .heads = 12, .kv_heads = 2, .d = 80, .cross = true},
-    {.sequences = {{20, 1}, {66, 2}}, .heads = 2, .kv_heads = 2, .d = 320, .cross = true}};
+    {.sequences = {{20, 1}, {66, 2}}, .heads = 2, .kv_heads = 2, .d = 320, .cross = true},
+    {.sequences = {{300, 9}, {0, 2}, {129, 1}, {64, 8}},
+     .heads = 8,
+     .kv_heads = 2,
+     .d = 64,
+     .cross = true,
+     .masked = true},
+    {.sequences = {{1500, 1}, {40, 3}},
+     .heads = 6,
+     .kv_heads = 6,
+     .d = 36,
+     .block = 16,
+     .cross = true,
+     .masked = true}};
 
 inline const AttentionShape kStoreKvShapes[] = {
     {.sequences = {{0, 1}}, .heads = 1, .kv_heads = 1, .d = 4, .block = 16},

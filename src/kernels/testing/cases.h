@@ -93,6 +93,8 @@ const std::vector<Case<SelectExperts>>& cases<SelectExperts>();
 template <>
 const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>();
 template <>
+const std::vector<Case<AddFeatures>>& cases<AddFeatures>();
+template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>
 const std::vector<Case<ShiftRows>>& cases<ShiftRows>();

@@ -1,4 +1,6 @@
-// Cases of table lookups: embed, add_positions, gather_rows.
+// Cases of table lookups: embed, add_positions, add_features, gather_rows.
+#include <array>
+
 #include "kernels/api/pack.h"
 #include "kernels/testing/cases_rows.h"
 
@@ -6,22 +8,25 @@ namespace nereid::kernels::testing {
 namespace {
 
 Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
-                       const WeightFormat& format = {}) {
+                       const WeightFormat& format = {}, bool has_row_end = false) {
   Case<Embed> c;
-  c.name = fmt::format("tokens={} hidden={} layout={} table={} scale={}", s.tokens, s.width,
-                       static_cast<int>(layout), text_of(format), scale);
+  c.name = fmt::format("tokens={} hidden={} layout={} table={} scale={} row_end={}", s.tokens,
+                       s.width, static_cast<int>(layout), text_of(format), scale, has_row_end);
   constexpr int64_t kNumGiven = 3;  // external embeddings; one token has an index past them
   constexpr int64_t kNumFeatures = 2;
   const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
+  const int64_t feature_width = 2 * hidden;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < s.tokens; ++i)
     tokens.push_back(static_cast<int32_t>(i % 5 == 3   ? -1 - i % 3
                                           : i % 7 == 6 ? vocab
+                                          : i % 9 == 4 ? kRowEnd
                                           : i % 7 == 2 ? kFirstFeature + i % (kNumFeatures + 1)
                                           : i % 4 == 1 ? kFirstEmbedding + i % (kNumGiven + 1)
                                                        : i * 11 % vocab));
   const Offset given = c.before.add(noise_bf16(4, kNumGiven * hidden));
-  const Offset features = c.before.add(noise_bf16(5, kNumFeatures * hidden));
+  const Offset features = c.before.add(noise_bf16(5, kNumFeatures * feature_width));
+  const Offset row_end = c.before.add(noise_bf16(6, hidden));
   const Offset ids = c.before.add(tokens);
   const Offset slots = c.before.add(std::vector<int32_t>{5, -1, 36});
   std::vector<BF16> values = noise_bf16(3, vocab * hidden);
@@ -35,7 +40,9 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
     a.step.num_embeddings = kNumGiven;
     a.step.features = reinterpret_cast<const BF16*>(base + features);
     a.step.num_features = kNumFeatures;
+    a.step.feature_width = static_cast<int32_t>(feature_width);
     a.table = table.at(base);
+    if (has_row_end) a.row_end = {base + row_end, WeightLayout::kRowMajor, 1, hidden};
     a.scale = scale;
     a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
     return a;
@@ -73,6 +80,78 @@ Case<AddPositions> add_positions_case(const RowsShape& s, WeightLayout layout) {
     return a;
   };
   c.outputs = {{"x", x, DType::kF32, s.tokens, hidden, stride, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+// Rows of planes of 1 x 1, 2 x 5 and 7 x 3 places, and a part of one; a call has all tokens.
+Case<AddPositions> plane_case(const RowsShape& s, int32_t side, WeightLayout layout) {
+  Case<AddPositions> c;
+  c.name = fmt::format("tokens={} hidden={} side={} layout={}", s.tokens, s.width, side,
+                       static_cast<int>(layout));
+  constexpr std::array<std::array<int32_t, 2>, 3> kPlanes = {{{1, 1}, {2, 5}, {7, 3}}};
+  std::vector<int32_t> components, row_of_token, row_begin = {0};
+  for (size_t row = 0; std::ssize(row_of_token) < s.tokens; ++row) {
+    const auto [height, width] = kPlanes[row % kPlanes.size()];
+    for (int32_t i = 0; i < height * width && std::ssize(row_of_token) < s.tokens; ++i) {
+      components.insert(components.end(), {0, i / width, i % width});
+      row_of_token.push_back(static_cast<int32_t>(row));
+    }
+    row_begin.push_back(static_cast<int32_t>(row_of_token.size()));
+  }
+  const int64_t hidden = s.width, stride = hidden + 2;
+  const Offset at = c.before.add(components), rows = c.before.add(row_of_token);
+  const Offset begins = c.before.add(row_begin);
+  std::vector<BF16> values = noise_bf16(3, side * side * hidden);
+  const StoredWeight table =
+      add_weight(c.before, values, {nullptr, layout, side * side, hidden, {}});
+  const Offset x = c.before.add(noise(1, s.tokens * stride));
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    AddPositions a;
+    a.step.components = ints(base, at, 0);
+    a.step.row_of_token = ints(base, rows, 0);
+    a.step.row_begin = ints(base, begins, 0);
+    a.side = side;
+    a.table = table.at(base);
+    a.x = a.out = view(base, x, DType::kF32, begin, count, hidden, stride);
+    return a;
+  };
+  finish(c, s.tokens);
+  c.splits.clear();
+  Region region{"x", x, DType::kF32, s.tokens, hidden, stride, {}, {}};
+  for (int64_t r = 0; r < region.rows; ++r)
+    for (int64_t col = 0; col < region.cols; ++col)
+      region.tolerance.push_back(
+          static_cast<float>(8 * kEpsF32 * (1 + std::fabs(cell_value(c.after, region, r, col)))));
+  c.outputs = {region};
+  return c;
+}
+
+Case<AddFeatures> add_features_case(const RowsShape& s, int32_t column) {
+  Case<AddFeatures> c;
+  c.name = fmt::format("tokens={} width={} column={}", s.tokens, s.width, column);
+  constexpr int64_t kNumFeatures = 3;  // one token has an index past them
+  const int64_t width = s.width, stride = width + 2, feature_width = 3 * width;
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < s.tokens; ++i)
+    tokens.push_back(static_cast<int32_t>(i % 5 == 3   ? -1 - i
+                                          : i % 7 == 6 ? kFirstEmbedding + i
+                                          : i % 2 == 0 ? kFirstFeature + i % (kNumFeatures + 1)
+                                                       : i));
+  const Offset features = c.before.add(noise_bf16(5, kNumFeatures * feature_width));
+  const Offset ids = c.before.add(tokens);
+  const Offset x = c.before.add(noise(1, s.tokens * stride));
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    AddFeatures a;
+    a.step.tokens = ints(base, ids, begin);
+    a.step.features = reinterpret_cast<const BF16*>(base + features);
+    a.step.num_features = kNumFeatures;
+    a.step.feature_width = static_cast<int32_t>(feature_width);
+    a.column = column;
+    a.x = a.out = view(base, x, DType::kF32, begin, count, width, stride);
+    return a;
+  };
+  c.outputs = {{"x", x, DType::kF32, s.tokens, width, stride, {}, {}}};
   finish(c, s.tokens);
   return c;
 }
@@ -152,6 +231,7 @@ const std::vector<Case<Embed>>& cases<Embed>() {
   return over_shapes<Embed>([](const RowsShape& s, auto& list) {
     list.push_back(embed_case(s, WeightLayout::kRowMajor, 1));
     list.push_back(embed_case(s, WeightLayout::kPanel16, 5.65625f));
+    list.push_back(embed_case(s, WeightLayout::kRowMajor, 2, {}, true));
     WeightFormat zeros = kInt4Groups, minima = kInt8PerRow;
     zeros.group = 32, zeros.zeros = true;
     minima.group = 16, minima.minima = true;
@@ -166,6 +246,18 @@ const std::vector<Case<AddPositions>>& cases<AddPositions>() {
   return over_shapes<AddPositions>([](const RowsShape& s, auto& list) {
     list.push_back(add_positions_case(s, WeightLayout::kRowMajor));
     list.push_back(add_positions_case(s, WeightLayout::kPanel16));
+    list.push_back(plane_case(s, 1, WeightLayout::kRowMajor));
+    list.push_back(plane_case(s, 4, WeightLayout::kRowMajor));
+    list.push_back(plane_case(s, 5, WeightLayout::kPanel16));
+  });
+}
+
+template <>
+const std::vector<Case<AddFeatures>>& cases<AddFeatures>() {
+  return over_shapes<AddFeatures>([](const RowsShape& s, auto& list) {
+    const auto width = static_cast<int32_t>(s.width);
+    for (const int32_t column : {width, 2 * width, 2 * width + 1})  // the last one is not there
+      list.push_back(add_features_case(s, column));
   });
 }
 

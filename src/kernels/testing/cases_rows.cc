@@ -71,7 +71,7 @@ struct NormShape {
   bool rounded = false;
 };
 
-// Of x + the weighted pieces, in outputs[0].
+// Sets the tolerance of x + the weighted pieces, in outputs[0].
 void set_sum_tolerance(Case<Norm>& c, int64_t factors) {
   Region& sum = c.outputs[0];
   const Norm a = c.args(c.before.bytes.data(), 0, c.tokens);

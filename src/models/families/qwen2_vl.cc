@@ -2,6 +2,7 @@
 // positions in the plane, Qwen2.5's with RMS norms, gated MLPs and windows.
 #include "models/all.h"
 #include "models/families/llama_weights.h"
+#include "models/families/qwen_visual.h"
 #include "models/families/vision_tower.h"
 #include "models/read_fields.h"
 
@@ -36,11 +37,13 @@ constexpr WeightRule kVisualGatedLayer[] = {
     down_rule("mlp.down_proj.weight"),
 };
 
-// `width_name`: of the hidden size.
-Traits read_visual(Config& c, const Traits& decoder, std::string_view width_name) {
+}  // namespace
+
+Traits read_qwen_visual(Config& c, const Traits& decoder, const VisualDefaults& defaults) {
   Traits t;
-  t.hidden_size = t.embed_size = c.integer(width_name, 2, kMaxHidden, 1280);
-  t.num_layers = c.integer("depth", 1, kMaxLayers, 32);
+  const std::string_view width_name = defaults.width_name;
+  t.hidden_size = t.embed_size = c.integer(width_name, 2, kMaxHidden, defaults.width);
+  t.num_layers = c.integer("depth", 1, kMaxLayers, defaults.depth);
   t.num_heads = t.num_kv_heads = c.integer("num_heads", 1, kMaxHeads, 16);
   t.head_dim = t.hidden_size / t.num_heads;
   if (t.hidden_size % t.num_heads != 0 || t.head_dim % 4 != 0 || t.head_dim > kMaxHeadDim)
@@ -50,7 +53,7 @@ Traits read_visual(Config& c, const Traits& decoder, std::string_view width_name
   t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
   t.bidirectional = true;
   t.ropes = {{.plane = Plane::kRepeated}};
-  const int32_t patch = c.integer("patch_size", 1, 256, 14);
+  const int32_t patch = c.integer("patch_size", 1, 256, defaults.patch);
   t.pictures.patch_width = c.integer("in_channels", 1, 16, 3) *
                            c.integer("temporal_patch_size", 1, 16, 2) * patch * patch;
   t.pictures.merge = c.integer("spatial_merge_size", 1, 8, 2);
@@ -64,8 +67,10 @@ Traits read_visual(Config& c, const Traits& decoder, std::string_view width_name
   return t;
 }
 
+namespace {
+
 Traits read_qwen2_visual(Config& c, const Traits& decoder) {
-  Traits t = read_visual(c, decoder, "embed_dim");
+  Traits t = read_qwen_visual(c, decoder, {.width_name = "embed_dim"});
   t.intermediate_size = static_cast<int32_t>(t.hidden_size * c.number("mlp_ratio", 0.01, 64, 4));
   t.activation = read_activation(c, "hidden_act", "quick_gelu");
   t.layer_norm = t.norm_bias = true;
@@ -73,9 +78,9 @@ Traits read_qwen2_visual(Config& c, const Traits& decoder) {
   return t;
 }
 
-// Layers attend within windows, but for some.
+// Layers attend within windows, except those of fullatt_block_indexes.
 Traits read_qwen25_visual(Config& c, const Traits& decoder) {
-  Traits t = read_visual(c, decoder, "hidden_size");
+  Traits t = read_qwen_visual(c, decoder, {});
   t.intermediate_size = c.integer("intermediate_size", 1, kMaxIntermediate, 3420);
   t.activation = read_activation(c, "hidden_act", "silu");
   const int32_t patch = c.integer("patch_size", 1, 256, 14);
@@ -102,6 +107,8 @@ Traits read_qwen2_vl_traits(Config& c) {
   Traits t = read_qwen2_traits(c);
   if (c.status().ok() && t.ropes[0].sections.empty())
     c.fail("rope_scaling", "has no mrope_section");
+  if (c.status().ok() && t.ropes[0].in_turn)
+    c.fail("rope_scaling", "has mrope_interleaved: true, which Qwen3-VL has");
   return t;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/gguf.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "models/expert_tensors.h"
 #include "models/formats/gguf.h"
 #include "models/formats/meta.h"

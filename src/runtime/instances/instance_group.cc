@@ -25,7 +25,7 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(50);  // at an instance's health
 constexpr int kIdBits = 40;                            // of an executor's own ids
 
-class InstanceGroup final : public Executor {
+class InstanceGroup final : public StoringExecutor {
  public:
   InstanceGroup(OpenInstance open, const InstanceGroupOptions& options)
       : open_(std::move(open)),
@@ -106,18 +106,6 @@ class InstanceGroup final : public Executor {
     }
     for (RequestId& id : *ids) id += target.base;
     return ids;
-  }
-
-  std::vector<Response> await_responses(Timeout timeout) override { return store_.await(timeout); }
-  std::vector<Response> await_responses(RequestId id, Timeout timeout) override {
-    return store_.await(id, timeout);
-  }
-  std::vector<std::vector<Response>> await_responses(const std::vector<RequestId>& ids,
-                                                     Timeout timeout) override {
-    return store_.await(ids, timeout);
-  }
-  int64_t num_responses_ready(std::optional<RequestId> id) const override {
-    return store_.num_ready(id);
   }
 
   void cancel(RequestId id) override {
@@ -259,6 +247,40 @@ class InstanceGroup final : public Executor {
       for (RankStats& rank : own) {
         rank.rank = static_cast<int32_t>(all.size());
         all.push_back(std::move(rank));
+      }
+    }
+    return all;
+  }
+
+  // Sequences of all instances, one instance behind the other.
+  BatchTimeline batch_timeline() override {
+    BatchTimeline all;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const auto executor = executor_of(i);
+      if (!executor) continue;
+      BatchTimeline own = executor->batch_timeline();
+      all.seconds = own.seconds;
+      all.num_left_out += own.num_left_out;
+      for (BatchSequence& sequence : own.sequences) {
+        sequence.instance = static_cast<int32_t>(i);
+        all.sequences.push_back(std::move(sequence));
+      }
+    }
+    return all;
+  }
+
+  // Sums over instances, without those that were closed.
+  std::vector<ExpertLoad> expert_load() const override {
+    std::vector<ExpertLoad> all;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const auto executor = executor_of(i);
+      if (!executor) continue;
+      std::vector<ExpertLoad> own = executor->expert_load();
+      if (all.empty()) all.resize(own.size());
+      for (size_t l = 0; l < own.size(); ++l) {
+        all[l].layer = own[l].layer;
+        all[l].tokens.resize(own[l].tokens.size());
+        for (size_t e = 0; e < own[l].tokens.size(); ++e) all[l].tokens[e] += own[l].tokens[e];
       }
     }
     return all;
@@ -523,7 +545,6 @@ class InstanceGroup final : public Executor {
   const InstanceGroupOptions options_;
   int64_t block_tokens_ = 0;  // of the KV cache; one instance: 0
   Facts facts_;
-  ResponseStore store_;
   std::mutex store_mutex_;  // before mutex_; ids are expected before their responses are put
 
   mutable std::mutex mutex_;  // guards those below

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
@@ -22,6 +23,10 @@ void add_feature_rows(const sched::ScheduledRow& row, size_t index, int32_t bloc
     if (line > 0 && i % (line + 1) == line) continue;
     if (line > 0) i -= i / (line + 1);
     if (!rows.result_rows.empty()) i = rows.result_rows[static_cast<size_t>(i)];
+    if (i < 0) {
+      to.tokens[static_cast<size_t>(at - row.start)] = exec::kTokenRowEnd;
+      continue;
+    }
     to.tokens[static_cast<size_t>(at - row.start)] = exec::kTokenFeature;
     to.step.feature_rows.push_back(blocks[static_cast<size_t>(i / block_tokens)] * block_tokens +
                                    i % block_tokens);
@@ -58,14 +63,68 @@ void add_last(const sched::ScheduledRow& row, const RowMessage& to) {
   to.out.has_last = 1;
 }
 
+// The row of the mask of each position; those behind the last row have the last one.
+void add_mask(const sched::ScheduledRow& row, std::span<const uint32_t> mask, int32_t length,
+              const RowMessage& to) {
+  if (mask.empty()) return;
+  const auto words = static_cast<size_t>(exec::cross_mask_words(length));
+  const auto last = static_cast<int32_t>(mask.size() / words) - 1;
+  for (int32_t at = row.start; at < row.end(); ++at) {
+    const auto own = mask.subspan(static_cast<size_t>(std::min(at, last)) * words, words);
+    to.step.cross_masks.insert(to.step.cross_masks.end(), own.begin(), own.end());
+  }
+  to.out.has_cross_mask = 1;
+}
+
 }  // namespace
+
+void EncoderInputs::open(const sched::SequenceSpec& spec, const Submit&) {
+  if (spec.output.return_encoder_output)
+    open_.emplace(spec.id, Wanted{payload_of(spec).encoder_output});
+}
+
+bool EncoderInputs::is_returned(const sched::PlannedEncode& encode, Returned& returned) const {
+  const sched::SequenceSpec& spec = encode.sequence->spec();
+  const auto wanted = open_.find(spec.leader != 0 ? spec.leader : spec.id);
+  if (wanted == open_.end() || wanted->second.is_there) return false;
+  returned.push_back(wanted->first);
+  return true;
+}
+
+void EncoderInputs::encoded(std::span<const exec::EncodedInput> outputs) {
+  NEREID_CHECK(outputs.size() == in_flight_.front().size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto wanted = open_.find(in_flight_.front()[i]);
+    if (wanted == open_.end() || wanted->second.is_there) continue;
+    std::vector<float>& values = wanted->second.output->values;
+    NEREID_CHECK(values.size() == outputs[i].values.size());
+    std::ranges::transform(outputs[i].values, values.begin(), [](BF16 x) { return to_float(x); });
+    wanted->second.is_there = true;
+  }
+}
+
+Status EncoderInputs::completed(const LandedRow& completed, EngineUpdate& update) {
+  if (open_.empty()) return ok();
+  const auto wanted = open_.find(completed.row.sequence->id());
+  if (wanted == open_.end() || !wanted->second.is_there) return ok();
+  update.encoder_output = std::move(wanted->second.output);
+  open_.erase(wanted);
+  return ok();
+}
+
+void EncoderInputs::finished(const FinishedStep& step) {
+  if (!step.plan.encodes.empty()) in_flight_.pop_front();
+}
 
 bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&,
                             exec::StepMessage& step) {
+  if (!plan.encodes.empty()) in_flight_.emplace_back();
   for (const sched::PlannedEncode& encode : plan.encodes) {
     const EncoderRows& input = payload_of(encode.sequence->spec()).encoder_inputs[encode.input];
-    step.encoder_inputs.push_back(
-        {input.length, input.num_parts, static_cast<int32_t>(input.windows.size())});
+    step.encoder_inputs.push_back({.num_tokens = input.length,
+                                   .num_parts = input.num_parts,
+                                   .num_windows = static_cast<int32_t>(input.windows.size()),
+                                   .is_returned = is_returned(encode, in_flight_.back()) ? 1 : 0});
     step.encoder_windows.insert(step.encoder_windows.end(), input.windows.begin(),
                                 input.windows.end());
     ++num_computed_;
@@ -96,6 +155,7 @@ void EncoderInputs::write(const sched::ScheduledRow& row, const RowMessage& to) 
       to.out.cross_length = inputs[i].length;
       const auto blocks = row.sequence->result_blocks(i);
       to.step.cross_blocks.insert(to.step.cross_blocks.end(), blocks.begin(), blocks.end());
+      add_mask(row, payload_of(row).cross_mask, inputs[i].length, to);
     } else if (inputs[i].begin < row.end() && inputs[i].end > row.start) {
       add_feature_rows(row, i, block_tokens_, to);
     }

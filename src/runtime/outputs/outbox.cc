@@ -40,6 +40,7 @@ struct Outbox::Client {
   std::shared_ptr<const std::vector<float>> context_logits;  // until sent
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // until sent
   std::shared_ptr<const AttentionScores> attention_scores;   // until sent
+  std::shared_ptr<const EncoderOutput> encoder_output;       // until sent
   std::vector<float> embedding;                              // until sent
   bool waits_for_scores = false;
   std::vector<std::pair<EngineUpdate, Time>> parked;  // held for prompt scores, oldest first
@@ -186,6 +187,7 @@ void Outbox::take_in(Client& client, EngineUpdate& update, Time time) {
   if (update.context_logits) client.context_logits = std::move(update.context_logits);
   if (scores) client.prompt_log_probs = {std::move(update.prompt_scores), &scores->values};
   if (update.attention_scores) client.attention_scores = std::move(update.attention_scores);
+  if (update.encoder_output) client.encoder_output = std::move(update.encoder_output);
   if (!update.embedding.empty()) client.embedding = std::move(update.embedding);
   sequence.add(update, time);
   if (sequence.stopped_by_text() && !update.row.finished)
@@ -209,6 +211,7 @@ void Outbox::Client::respond(int32_t index, int32_t as_index) {
     response.context_logits = std::exchange(context_logits, nullptr);
     response.prompt_log_probs = std::exchange(prompt_log_probs, nullptr);
     response.attention_scores = std::exchange(attention_scores, nullptr);
+    response.encoder_output = std::exchange(encoder_output, nullptr);
   }
   response.embedding = std::move(embedding);
   response.metrics = sequence.metrics();
@@ -245,6 +248,7 @@ void Outbox::Client::give_up(const Status& status) {
     context_logits = nullptr;
     prompt_log_probs = nullptr;
     attention_scores = nullptr;
+    encoder_output = nullptr;
     fail(status);
   } catch (...) {
     log_error("the callback of request {} does not take its error either", subscription.id);

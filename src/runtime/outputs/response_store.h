@@ -49,4 +49,23 @@ class ResponseStore {
   bool closed_ = false;
 };
 
+// An executor whose requests without a callback have their responses in a store.
+class StoringExecutor : public Executor {
+ public:
+  std::vector<Response> await_responses(Timeout timeout) final { return store_.await(timeout); }
+  std::vector<Response> await_responses(RequestId id, Timeout timeout) final {
+    return store_.await(id, timeout);
+  }
+  std::vector<std::vector<Response>> await_responses(const std::vector<RequestId>& ids,
+                                                     Timeout timeout) final {
+    return store_.await(ids, timeout);
+  }
+  int64_t num_responses_ready(std::optional<RequestId> id) const final {
+    return store_.num_ready(id);
+  }
+
+ protected:
+  ResponseStore store_;
+};
+
 }  // namespace nereid::runtime

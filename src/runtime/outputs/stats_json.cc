@@ -55,6 +55,27 @@ json::object inflight_batching(const IterationStats& s) {
 
 }  // namespace
 
+std::string to_json(const BatchTimeline& timeline) {
+  constexpr const char* kKinds[] = {"queued", "prefill", "decode", "paused"};
+  const auto milliseconds = [](double seconds) { return static_cast<int64_t>(1e3 * seconds); };
+  json::array sequences;
+  for (const BatchSequence& s : timeline.sequences) {
+    json::array spans;
+    for (const BatchSpan& span : s.spans)
+      spans.push_back(json::array{kKinds[static_cast<size_t>(span.kind)], milliseconds(span.begin),
+                                  milliseconds(span.end), span.tokens});
+    sequences.push_back({{"id", s.id},
+                         {"instance", s.instance},
+                         {"prompt_tokens", s.prompt_tokens},
+                         {"generated_tokens", s.generated_tokens},
+                         {"ended", s.ended},
+                         {"spans", std::move(spans)}});
+  }
+  return json::serialize(json::object{{"seconds", timeline.seconds},
+                                      {"left_out", timeline.num_left_out},
+                                      {"sequences", std::move(sequences)}});
+}
+
 std::string to_json(const IterationStats& s) {
   const json::object object = {
       {"timestamp", text_of(s.timestamp)},

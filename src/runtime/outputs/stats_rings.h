@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nereid/stats.h"
+#include "runtime/outputs/batch_recorder.h"
 
 namespace nereid::runtime {
 
@@ -53,6 +54,7 @@ struct StatsRings {
   Ring<IterationStats> iterations;
   Ring<RequestStatsPerIteration> requests;
   Ring<KvCacheEvent> events;
+  BatchRecorder batch;
 };
 
 }  // namespace nereid::runtime

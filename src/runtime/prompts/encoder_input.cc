@@ -1,4 +1,3 @@
-// Digests are SHA-256, because equal digests are taken for equal inputs.
 #include "runtime/prompts/encoder_input.h"
 
 #include <openssl/sha.h>
@@ -32,6 +31,13 @@ void append(std::string& bytes, const T* data, size_t count) {
 
 }  // namespace
 
+std::string digest_of(std::span<const std::byte> bytes) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
+}
+
 EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::string& cache_salt,
                          uint64_t adapter) {
   EncoderRows out;
@@ -50,9 +56,7 @@ EncoderRows encoder_rows(EncoderInput input, int32_t feature_width, const std::s
   bytes += cache_salt;
   append(bytes, out.token_ids.data(), out.token_ids.size());
   append(bytes, out.rows.data(), out.rows.size());
-  out.key.resize(SHA256_DIGEST_LENGTH);
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-         reinterpret_cast<unsigned char*>(out.key.data()));
+  out.key = digest_of(std::as_bytes(std::span(bytes)));
   return out;
 }
 

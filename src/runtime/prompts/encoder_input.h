@@ -1,7 +1,9 @@
 // An encoder's input as the engine takes it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,11 +21,15 @@ struct EncoderRows {
   // Tokens that read the result, see sched::EncoderSpec.
   int32_t begin = 0, end = sched::EncoderSpec::kAllTokens;
   std::vector<TokenId> token_ids;
-  std::vector<uint16_t> rows;        // of features, bits of bf16 numbers: a row for each position
-  std::vector<int32_t> components;   // of the positions, kPositionComponents each; or none
-  std::vector<int32_t> windows;      // positions of each window, in order; or none
-  std::vector<int32_t> result_rows;  // by token that reads the result; empty: in order
+  std::vector<uint16_t> rows;       // of features, bits of bf16 numbers: a row for each position
+  std::vector<int32_t> components;  // of the positions, kPositionComponents each; or none
+  std::vector<int32_t> windows;     // positions of each window, in order; or none
+  // By token that reads the result, -1: kernels::Embed::row_end; empty: in order.
+  std::vector<int32_t> result_rows;
 };
+
+// SHA-256, since equal digests are taken for equal bytes; 32 bytes.
+std::string digest_of(std::span<const std::byte> bytes);
 
 // Precondition: check_request(). Features: frames become rows of models::kFramesPerRow frames.
 // `adapter`: key of the adapter; 0: none.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -17,8 +18,23 @@ namespace {
 
 int64_t num_patches(const Picture& p) { return int64_t{p.frames} * p.height * p.width; }
 
+// Rows and columns of tokens of the plane of tiles, cut ones included.
+struct Plane {
+  int64_t rows = 0, columns = 0;
+};
+Plane plane_of(const Picture& p, const io::PictureFacts& facts) {
+  return {int64_t{p.tile_rows} * (p.height / facts.merge),
+          int64_t{p.tile_columns} * (p.width / facts.merge)};
+}
+
 // Tokens that stand for a picture, breaks of rows included.
 int64_t num_tokens(const Picture& p, const io::PictureFacts& facts) {
+  if (facts.tiles_in_plane) {
+    const Plane plane = plane_of(p, facts);
+    const int64_t whole = int64_t{p.height / facts.merge} * (p.width / facts.merge);
+    return whole + (plane.rows - 2 * int64_t{p.cut_rows}) *
+                       (plane.columns - 2 * int64_t{p.cut_columns} + 1);
+  }
   const int64_t row = p.width / facts.merge + (facts.row_breaks ? 1 : 0);
   return int64_t{p.frames} * (p.height / facts.merge) * row;
 }
@@ -34,6 +50,28 @@ int64_t prompt_offset(std::span<const Picture> pictures, const io::PictureFacts&
   int64_t offset = 0;
   for (const Picture& p : pictures) offset += positions_of(p, facts) - int64_t{p.num_tokens};
   return offset;
+}
+
+Status check_tiles(const Picture& p, const io::PictureFacts& facts) {
+  if (!facts.tiles_in_plane) {
+    if (p.tile_rows == 0 && p.tile_columns == 0 && p.cut_rows == 0 && p.cut_columns == 0)
+      return ok();
+    return invalid_argument(
+        "tile_rows, tile_columns, cut_rows, cut_columns: {}, {}, {}, {}; the "
+        "model's pictures have 0",
+        p.tile_rows, p.tile_columns, p.cut_rows, p.cut_columns);
+  }
+  const int32_t most = facts.max_frames - 1;
+  if (p.tile_rows < 1 || p.tile_columns < 1 || p.tile_rows > most || p.tile_columns > most ||
+      p.frames - 1 != int64_t{p.tile_rows} * p.tile_columns)
+    return invalid_argument("tile_rows, tile_columns: {} x {} tiles; {} frames have {}",
+                            p.tile_rows, p.tile_columns, p.frames, p.frames - 1);
+  const Plane plane = plane_of(p, facts);
+  if (p.cut_rows < 0 || p.cut_columns < 0 || p.cut_rows > plane.rows / 2 ||
+      p.cut_columns > plane.columns / 2)
+    return invalid_argument("cut_rows, cut_columns: {}, {}; allowed are [0, {}] and [0, {}]",
+                            p.cut_rows, p.cut_columns, plane.rows / 2, plane.columns / 2);
+  return ok();
 }
 
 Status check_grid(const Picture& p, const PictureRules& rules) {
@@ -52,7 +90,7 @@ Status check_grid(const Picture& p, const PictureRules& rules) {
   if (num_patches(p) > most)
     return invalid_argument("{} frames of {} x {} patches; at most {} patches are allowed",
                             p.frames, p.height, p.width, most);
-  return ok();
+  return check_tiles(p, facts);
 }
 
 Status check_picture(const Picture& p, const PictureRules& rules, int64_t begin, int64_t end) {
@@ -111,7 +149,8 @@ int64_t sent_index(Place at, const Picture& p, const io::PictureFacts& facts) {
 }
 
 std::string picture_digest(const Picture& p, const std::string& cache_salt) {
-  const int64_t sizes[] = {std::ssize(cache_salt), p.frames, p.height, p.width};
+  const int64_t sizes[] = {std::ssize(cache_salt), p.frames,   p.height,     p.width, p.tile_rows,
+                           p.tile_columns,         p.cut_rows, p.cut_columns};
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
                                                                      EVP_MD_CTX_free);
   std::string key(SHA256_DIGEST_LENGTH, '\0');
@@ -157,6 +196,22 @@ void set_windows(const Picture& p, const PlaneOrder& order, const io::PictureFac
   }
 }
 
+// The features that tokens read: those of the whole picture, then the plane of tiles row by row.
+std::vector<int32_t> plane_rows(const Picture& p, const io::PictureFacts& facts) {
+  const int32_t height = p.height / facts.merge, width = p.width / facts.merge;
+  const Plane plane = plane_of(p, facts);
+  std::vector<int32_t> out(static_cast<size_t>(height * width));
+  std::iota(out.begin(), out.end(), 0);
+  for (int64_t y = p.cut_rows; y < plane.rows - p.cut_rows; ++y) {
+    for (int64_t x = p.cut_columns; x < plane.columns - p.cut_columns; ++x) {
+      const int64_t frame = 1 + y / height * p.tile_columns + x / width;
+      out.push_back(static_cast<int32_t>((frame * height + y % height) * width + x % width));
+    }
+    out.push_back(-1);
+  }
+  return out;
+}
+
 EncoderRows input_of(const Picture& p, const PictureRules& rules, const std::string& cache_salt) {
   const io::PictureFacts& facts = rules.facts;
   const PlaneOrder order = plane_order(p, facts);
@@ -172,6 +227,7 @@ EncoderRows input_of(const Picture& p, const PictureRules& rules, const std::str
       for (const Place& at : order.patches)
         out.components.insert(out.components.end(), {frame, at.y, at.x});
   if (facts.window > 0) set_windows(p, order, facts, out);
+  if (facts.tiles_in_plane) out.result_rows = plane_rows(p, facts);
   out.rows = patch_rows(p, order, facts);
   return out;
 }

@@ -2,23 +2,17 @@
 #include "runtime/ranks/launched_group.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <sys/eventfd.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "comm/shared_memory.h"
+#include "runtime/ranks/group_leader.h"
 #include "runtime/ranks/rendezvous.h"
 
 namespace nereid::runtime {
@@ -28,48 +22,31 @@ Status send_kind(const Peer& peer, PeerMessageKind kind) {
   return send_to(peer, std::as_bytes(std::span(&kind, 1)));
 }
 
-class JobLeader final : public LaunchedGroup {
+class JobLeader final : public GroupLeader {
  public:
   explicit JobLeader(LaunchedJob job)
       : job_(std::move(job)), peers_(static_cast<size_t>(job_.size)) {}
 
   ~JobLeader() override {
-    is_over_ = true;
-    wake();
-    if (thread_.joinable()) thread_.join();
+    end_watch();
     end_all();
   }
 
   Status open() {
-    wake_ = comm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake_) return unavailable("an event descriptor: {}", std::strerror(errno));
+    RETURN_IF_ERROR(wake_.open());
     if (job_.launcher_process > 0) {
       auto launcher = ProcessHandle::open(job_.launcher_process);
       if (launcher.ok()) launcher_.emplace(*std::move(launcher));
     }
     connect_all(/*is_last_time=*/false);
-    thread_ = std::thread([this] { run(); });
+    watch([this, meet = now() + kMeetLimit] {
+      const bool is_complete = connect_all(now() >= meet);
+      if (look(is_complete ? -1 : kRetryMs)) request_stop_later();
+    });
     return ok();
   }
 
-  void is_stopping() override {
-    is_stopping_ = true;
-    wake();
-  }
-
  private:
-  void run() {
-    // Signals are for the threads of the server.
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    const Time meet = now() + kMeetLimit;
-    while (!is_over_) {
-      const bool is_complete = connect_all(now() >= meet);
-      if (look(is_complete ? -1 : kRetryMs)) request_stop();
-    }
-  }
-
   // Connects to processes that listen by now; true: no more are awaited.
   bool connect_all(bool is_last_time) {
     bool is_complete = true;
@@ -94,7 +71,7 @@ class JobLeader final : public LaunchedGroup {
   // Waits for something to happen; true: this process is asked to stop.
   bool look(int wait_ms) {
     std::vector<pollfd> ends = {
-        {.fd = wake_.get(), .events = POLLIN, .revents = 0},
+        wake_.entry(),
         {.fd = launcher_ ? launcher_->descriptor() : -1, .events = POLLIN, .revents = 0}};
     std::vector<size_t> ranks;
     for (size_t rank = 1; rank < peers_.size(); ++rank) {
@@ -104,7 +81,7 @@ class JobLeader final : public LaunchedGroup {
     }
     if (::poll(ends.data(), ends.size(), wait_ms) <= 0) return false;
     bool is_asked = false;
-    if (ends[0].revents != 0) clear_wake();
+    if (ends[0].revents != 0) wake_.clear();
     if (ends[1].revents != 0) {
       log_warn("{}: the launcher has ended", text_of(job_));
       launcher_.reset();
@@ -127,12 +104,11 @@ class JobLeader final : public LaunchedGroup {
 
   // `pkill tritonserver` reaches all processes: the request of another one may be known here by a
   // signal of its own, and a second signal would end running requests at once.
-  void request_stop() {
+  void request_stop_later() {
     constexpr int kOwnSignalMs = 500;
-    pollfd stopping{.fd = wake_.get(), .events = POLLIN, .revents = 0};
+    pollfd stopping = wake_.entry();
     if (!is_stopping_ && ::poll(&stopping, 1, kOwnSignalMs) < 0 && errno != EINTR) return;
-    if (is_stopping_.exchange(true)) return;
-    ::kill(::getpid(), SIGTERM);
+    request_stop();
   }
 
   void end_all() {
@@ -150,25 +126,12 @@ class JobLeader final : public LaunchedGroup {
     }
   }
 
-  void wake() const {
-    const uint64_t one = 1;
-    if (wake_ && ::write(wake_.get(), &one, sizeof(one)) < 0) log_warn("event descriptor");
-  }
-  void clear_wake() const {
-    uint64_t number = 0;
-    if (::read(wake_.get(), &number, sizeof(number)) < 0 && errno != EAGAIN)
-      log_warn("event descriptor");
-  }
-
   static constexpr int kRetryMs = 50;
 
   const LaunchedJob job_;
   std::vector<std::optional<Peer>> peers_;  // by rank; used by the thread, then by the destructor
   std::optional<ProcessHandle> launcher_;
-  comm::Descriptor wake_;
   bool is_given_up_ = false;
-  std::atomic<bool> is_over_ = false, is_stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace

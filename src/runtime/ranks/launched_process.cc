@@ -53,8 +53,7 @@ StatusOr<std::unique_ptr<LaunchedProcess>> LaunchedProcess::start(
   comm::Descriptor beats(::fcntl(own_beats.get(), F_DUPFD_CLOEXEC, 0));
   if (!beats) return unavailable("a descriptor: {}", std::strerror(errno));
   Writer writer;
-  writer.put(PeerMessageKind::kRank);
-  writer.put_list(worker_arguments(start), [&](const std::string& word) { writer.put_text(word); });
+  writer(PeerMessageKind::kRank, worker_arguments(start));
   std::vector<int> sent = {descriptors.steps.get(), descriptors.beats.get()};
   for (const comm::Descriptor* const segment : {&descriptors.tensor, &descriptors.pipeline})
     if (*segment) sent.push_back(segment->get());

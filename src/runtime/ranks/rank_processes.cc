@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,6 +31,7 @@
 #include "runtime/ranks/rank_wire.h"
 #include "runtime/ranks/rank_worker.h"
 #include "runtime/ranks/remote_runner.h"
+#include "runtime/ranks/wake.h"
 
 namespace nereid::runtime {
 namespace {
@@ -144,7 +144,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
 
   ~Group() override {
     stopping_ = true;
-    wake();
+    wake_.notify();
     if (thread_.joinable()) thread_.join();
   }
 
@@ -152,8 +152,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     RETURN_IF_ERROR(check());
     RETURN_IF_ERROR(find_job());
     RETURN_IF_ERROR(create_segments());
-    wake_ = comm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake_) return unavailable("an event descriptor: {}", std::strerror(errno));
+    RETURN_IF_ERROR(wake_.open());
     std::promise<Status> started;
     thread_ = std::thread([this, &started] {
       Status status = start_all();
@@ -446,7 +445,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     const Duration slice = options_.silence_limit / kLooks;
     Time last = now();
     while (!stopping_) {
-      std::vector<pollfd> sockets = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+      std::vector<pollfd> sockets = {wake_.entry()};
       for (const auto& worker : workers_)
         sockets.push_back(
             {.fd = worker->is_watched ? worker->beats() : -1, .events = POLLIN, .revents = 0});
@@ -522,11 +521,6 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     }
   }
 
-  void wake() const {
-    const uint64_t one = 1;
-    if (wake_ && ::write(wake_.get(), &one, sizeof(one)) < 0) log_warn("event descriptor");
-  }
-
   const RankProcessOptions options_;
   Health* const health_;
   std::optional<LaunchedJob> job_;                   // with participants
@@ -534,7 +528,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   Time meet_;                                        // until then launched processes are waited for
   std::vector<comm::Descriptor> tensor_, pipeline_;  // [pp], [tp]; none for one rank
   std::vector<std::unique_ptr<Worker>> workers_;     // by rank, from options_.first on
-  comm::Descriptor wake_;
+  Wake wake_;
   std::atomic<bool> stopping_ = false;
   mutable std::mutex mutex_;
   std::condition_variable failed_;

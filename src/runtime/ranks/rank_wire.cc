@@ -1,65 +1,95 @@
 // Messages between leader and workers, field by field.
 #include "runtime/ranks/rank_wire.h"
 
+#include <concepts>
+
 #include "base/hash.h"
 
 namespace nereid::runtime {
 
-void put(Writer& to, const RankLoad& load) {
-  to.put_text(load.engine);
-  to.put(load.checksum);
-  to.put(load.limits);
-  to.put_list(load.forced, [&](const std::string& choice) { to.put_text(choice); });
+// T, const or not.
+template <class T, class U>
+concept MaybeConst = std::same_as<std::remove_const_t<T>, U>;
+
+template <class Wire, MaybeConst<RankLoad> T>
+void fields(Wire& wire, T& load) {
+  wire(load.engine, load.checksum, load.limits, load.forced);
+}
+template <class Wire, MaybeConst<DeviceInfo> T>
+void fields(Wire& wire, T& info) {
+  wire(info.name, info.has_amx, info.has_avx512_bf16, info.has_avx512_vnni, info.has_avx512,
+       info.has_avx2, info.kind, info.index, info.isa, info.sm, info.num_units, info.memory_bytes,
+       info.free_bytes, info.workspace_bytes);
+}
+template <class Wire, MaybeConst<exec::CacheGroup> T>
+void fields(Wire& wire, T& group) {
+  wire(group.window, group.sink, group.num_kv_heads, group.head_dim, group.latent, group.layers);
+}
+template <class Wire, MaybeConst<exec::MemoryItem> T>
+void fields(Wire& wire, T& item) {
+  wire(item.what, item.bytes, item.rank);
+}
+template <class Wire, MaybeConst<RankModel> T>
+void fields(Wire& wire, T& model) {
+  wire(model.limits, model.groups, model.memory, model.vocab_size, model.hidden_size,
+       model.num_states, model.embedding_width, model.weighs_drafts, model.draws);
+}
+template <class Wire, MaybeConst<exec::RankFigures> T>
+void fields(Wire& wire, T& rank) {
+  wire(rank.rank, rank.device, rank.num_steps, rank.exchange_seconds);
+}
+template <class Wire, MaybeConst<exec::OpTime> T>
+void fields(Wire& wire, T& time) {
+  wire(time.op, time.kernel, time.shape, time.num_calls, time.seconds, time.bytes);
 }
 
-StatusOr<RankLoad> get_load(std::span<const std::byte> message) {
+namespace {
+
+// `row`: a RowResult to write, or a StepReport::Row to read.
+template <class Wire, class Row>
+void row_arrays(Wire& wire, Row& row) {
+  wire(row.drawn, row.path, row.likeliest, row.top, row.logits, row.hidden);
+}
+
+template <class T>
+void put_or_error(Writer& to, const StatusOr<T>& value) {
+  to(value.status());
+  if (value.ok()) to(*value);
+}
+
+template <class T>
+Status get_all(std::span<const std::byte> message, T& value) {
   Reader from(message);
-  RankLoad load;
-  load.engine = from.get_text();
-  load.checksum = from.get<uint64_t>();
-  load.limits = from.get<exec::RunnerLimits>();
-  from.get_list(load.forced, [&] { return from.get_text(); });
+  from(value);
+  return from.finish();
+}
+
+template <class T>
+StatusOr<T> get_or_error(std::span<const std::byte> message) {
+  Reader from(message);
+  Status status;
+  from(status);
+  if (from.ok() && !status.ok()) return status;
+  T value;
+  from(value);
   RETURN_IF_ERROR(from.finish());
+  return value;
+}
+
+}  // namespace
+
+void put(Writer& to, const RankLoad& load) { to(load); }
+
+StatusOr<RankLoad> get_load(std::span<const std::byte> message) {
+  RankLoad load;
+  RETURN_IF_ERROR(get_all(message, load));
   return load;
 }
 
-void put(Writer& to, const StatusOr<DeviceInfo>& opened) {
-  to.put_status(opened.status());
-  if (!opened.ok()) return;
-  const DeviceInfo& info = *opened;
-  to.put_text(info.name);
-  for (const bool has :
-       {info.has_amx, info.has_avx512_bf16, info.has_avx512_vnni, info.has_avx512, info.has_avx2})
-    to.put(has);
-  to.put(info.kind);
-  to.put(info.index);
-  to.put(info.isa);
-  to.put(info.sm);
-  to.put(info.num_units);
-  to.put(info.memory_bytes);
-  to.put(info.free_bytes);
-  to.put(info.workspace_bytes);
-}
+void put(Writer& to, const StatusOr<DeviceInfo>& info) { put_or_error(to, info); }
 
 StatusOr<DeviceInfo> get_device(std::span<const std::byte> message) {
-  Reader from(message);
-  const Status status = from.get_status();
-  if (from.ok() && !status.ok()) return status;
-  DeviceInfo info;
-  info.name = from.get_text();
-  for (bool* const has : {&info.has_amx, &info.has_avx512_bf16, &info.has_avx512_vnni,
-                          &info.has_avx512, &info.has_avx2})
-    *has = from.get<bool>();
-  info.kind = from.get<DeviceKind>();
-  info.index = from.get<int>();
-  info.isa = from.get<Isa>();
-  info.sm = from.get<int>();
-  info.num_units = from.get<int>();
-  info.memory_bytes = from.get<size_t>();
-  info.free_bytes = from.get<size_t>();
-  info.workspace_bytes = from.get<size_t>();
-  RETURN_IF_ERROR(from.finish());
-  return info;
+  return get_or_error<DeviceInfo>(message);
 }
 
 RankModel model_of(const exec::Runner& runner) {
@@ -74,119 +104,37 @@ RankModel model_of(const exec::Runner& runner) {
           .draws = runner.draws()};
 }
 
-void put(Writer& to, const StatusOr<RankModel>& model) {
-  to.put_status(model.status());
-  if (!model.ok()) return;
-  to.put(model->limits);
-  to.put_list(model->groups, [&](const exec::CacheGroup& group) {
-    for (const int32_t n :
-         {group.window, group.sink, group.num_kv_heads, group.head_dim, group.latent})
-      to.put(n);
-    to.put_array(std::span(group.layers));
-  });
-  to.put_list(model->memory, [&](const exec::MemoryItem& item) {
-    to.put_text(item.what);
-    to.put(item.bytes);
-    to.put(item.rank);
-  });
-  for (const int32_t n :
-       {model->vocab_size, model->hidden_size, model->num_states, model->embedding_width})
-    to.put(n);
-  to.put(model->weighs_drafts);
-  to.put(model->draws);
-}
+void put(Writer& to, const StatusOr<RankModel>& model) { put_or_error(to, model); }
 
 StatusOr<RankModel> get_model(std::span<const std::byte> message) {
-  Reader from(message);
-  Status status = from.get_status();
-  if (from.ok() && !status.ok()) return status;
-  RankModel model;
-  model.limits = from.get<exec::RunnerLimits>();
-  from.get_list(model.groups, [&] {
-    exec::CacheGroup group;
-    for (int32_t* const n :
-         {&group.window, &group.sink, &group.num_kv_heads, &group.head_dim, &group.latent})
-      *n = from.get<int32_t>();
-    from.get_array(group.layers);
-    return group;
-  });
-  from.get_list(model.memory, [&] {
-    exec::MemoryItem item;
-    item.what = from.get_text();
-    item.bytes = from.get<size_t>();
-    item.rank = from.get<int32_t>();
-    return item;
-  });
-  for (int32_t* const n :
-       {&model.vocab_size, &model.hidden_size, &model.num_states, &model.embedding_width})
-    *n = from.get<int32_t>();
-  model.weighs_drafts = from.get<bool>();
-  model.draws = from.get<bool>();
-  RETURN_IF_ERROR(from.finish());
-  return model;
+  return get_or_error<RankModel>(message);
 }
 
 void put_report(Writer& to, uint64_t history, const std::vector<exec::RankFigures>& figures,
                 const std::vector<Status>& onboarded, const StatusOr<exec::StepResult>& result) {
-  to.put(history);
-  to.put_list(figures, [&](const exec::RankFigures& rank) {
-    to.put(rank.rank);
-    to.put_text(rank.device);
-    to.put(rank.num_steps);
-    to.put(rank.exchange_seconds);
-  });
-  put_statuses(to, onboarded);
-  to.put_status(result.status());
+  to(history, figures, onboarded, result.status());
   if (!result.ok()) return;
-  to.put(static_cast<uint64_t>(result->size()));
+  to(static_cast<uint64_t>(result->size()));
   for (const exec::RowResult& row : *result) {
-    to.put_status(row.status);
-    to.put_array(row.drawn);
-    to.put_array(row.path);
-    to.put_array(row.likeliest);
-    to.put_array(row.top);
-    to.put_array(row.logits);
-    to.put_array(row.hidden);
+    to(row.status);
+    row_arrays(to, row);
   }
 }
-
-namespace {
-
-std::vector<Status> read_statuses(Reader& from) {
-  std::vector<Status> statuses;
-  from.get_list(statuses, [&] { return from.get_status(); });
-  return statuses;
-}
-
-}  // namespace
 
 Status get_report(std::span<const std::byte> message, StepReport& report) {
   Reader from(message);
   report.rows.clear();
-  report.history = from.get<uint64_t>();
-  from.get_list(report.figures, [&] {
-    exec::RankFigures rank;
-    rank.rank = from.get<int32_t>();
-    rank.device = from.get_text();
-    rank.num_steps = from.get<int64_t>();
-    rank.exchange_seconds = from.get<double>();
-    return rank;
-  });
-  report.onboarded = read_statuses(from);
-  report.status = from.get_status();
+  from(report.history, report.figures, report.onboarded, report.status);
   if (!from.ok() || !report.status.ok()) return from.finish();
-  const auto num_rows = from.get<uint64_t>();
+  uint64_t num_rows = 0;
+  from(num_rows);
   if (num_rows > message.size()) return data_loss("a step's result has {} rows", num_rows);
   if (report.memory.size() < num_rows) report.memory.resize(num_rows);
   for (uint64_t i = 0; i < num_rows; ++i) {
     StepReport::Row& row = report.memory[i];
-    const Status status = from.get_status();
-    from.get_array(row.drawn);
-    from.get_array(row.path);
-    from.get_array(row.likeliest);
-    from.get_array(row.top);
-    from.get_array(row.logits);
-    from.get_array(row.hidden);
+    Status status;
+    from(status);
+    row_arrays(from, row);
     report.rows.push_back({.status = status,
                            .drawn = row.drawn,
                            .path = row.path,
@@ -199,62 +147,35 @@ Status get_report(std::span<const std::byte> message, StepReport& report) {
 }
 
 void put_paths(Writer& to, exec::StepResult drawn) {
-  to.put(static_cast<uint64_t>(drawn.size()));
-  for (const exec::RowResult& row : drawn) {
-    to.put_array(row.drawn);
-    to.put_array(row.path);
-  }
+  to(static_cast<uint64_t>(drawn.size()));
+  for (const exec::RowResult& row : drawn) to(row.drawn, row.path);
 }
 
 Status get_paths(std::span<const std::byte> message, StepReport& report) {
   Reader from(message);
-  const auto num_rows = from.get<uint64_t>();
+  uint64_t num_rows = 0;
+  from(num_rows);
   if (num_rows > message.size()) return data_loss("accepted drafts of {} rows", num_rows);
   report.rows.clear();
   if (report.memory.size() < num_rows) report.memory.resize(num_rows);
   for (uint64_t i = 0; i < num_rows; ++i) {
     StepReport::Row& row = report.memory[i];
-    from.get_array(row.drawn);
-    from.get_array(row.path);
+    from(row.drawn, row.path);
     report.rows.push_back({.drawn = row.drawn, .path = row.path});
   }
   return from.finish();
 }
 
-void put_statuses(Writer& to, const std::vector<Status>& statuses) {
-  to.put_list(statuses, [&](const Status& status) { to.put_status(status); });
-}
+void put_statuses(Writer& to, const std::vector<Status>& statuses) { to(statuses); }
 
 Status get_statuses(std::span<const std::byte> message, std::vector<Status>& statuses) {
-  Reader from(message);
-  statuses = read_statuses(from);
-  return from.finish();
+  return get_all(message, statuses);
 }
 
-void put_times(Writer& to, const std::vector<exec::OpTime>& times) {
-  to.put_list(times, [&](const exec::OpTime& time) {
-    to.put_text(time.op);
-    to.put_text(time.kernel);
-    to.put_text(time.shape);
-    to.put(time.num_calls);
-    to.put(time.seconds);
-    to.put(time.bytes);
-  });
-}
+void put_times(Writer& to, const std::vector<exec::OpTime>& times) { to(times); }
 
 Status get_times(std::span<const std::byte> message, std::vector<exec::OpTime>& times) {
-  Reader from(message);
-  from.get_list(times, [&] {
-    exec::OpTime time;
-    time.op = from.get_text();
-    time.kernel = from.get_text();
-    time.shape = from.get_text();
-    time.num_calls = from.get<int64_t>();
-    time.seconds = from.get<double>();
-    time.bytes = from.get<uint64_t>();
-    return time;
-  });
-  return from.finish();
+  return get_all(message, times);
 }
 
 uint64_t next_history(uint64_t history, std::span<const std::byte> message) {

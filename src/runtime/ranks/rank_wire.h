@@ -19,33 +19,45 @@
 
 namespace nereid::runtime {
 
+// A struct with memory of its own has one list of its fields for both directions, a template
+// `fields(wire, value)` that calls the Writer or Reader with them. Others are copied as bytes.
+
 // Appends values to a message; keeps its memory.
 class Writer {
  public:
   void clear() { bytes_.clear(); }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  template <class T>
-  requires std::is_trivially_copyable_v<T>
-  void put(const T& value) { put_raw(&value, sizeof(value)); }
-  template <class T>
-  void put_array(std::span<const T> values) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    put(static_cast<uint64_t>(values.size()));
-    put_raw(values.data(), values.size_bytes());
-  }
-  void put_text(std::string_view text) { put_array(std::span(text.data(), text.size())); }
-  void put_status(const Status& status) {
-    put(static_cast<int32_t>(status.code()));
-    put_text(message(status));
-  }
-  template <class T, class Put>
-  void put_list(const std::vector<T>& list, const Put& put_one) {
-    put(static_cast<uint64_t>(list.size()));
-    for (const T& one : list) put_one(one);
+  template <class... T>
+  void operator()(const T&... values) {
+    (put(values), ...);
   }
 
  private:
+  template <class T>
+  void put(const T& value) {
+    if constexpr (std::is_trivially_copyable_v<T>)
+      put_raw(&value, sizeof(value));
+    else
+      fields(*this, value);
+  }
+  void put(const Status& status) { (*this)(static_cast<int32_t>(status.code()), message(status)); }
+  void put(std::string_view text) { put(std::span(text.data(), text.size())); }
+  void put(const std::string& text) { put(std::string_view(text)); }
+  template <class T>
+  void put(std::span<const T> values) {
+    put(static_cast<uint64_t>(values.size()));
+    put_raw(values.data(), values.size_bytes());
+  }
+  template <class T>
+  void put(const std::vector<T>& values) {
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      put(std::span(values));
+    } else {
+      put(static_cast<uint64_t>(values.size()));
+      for (const T& value : values) put(value);
+    }
+  }
   void put_raw(const void* data, size_t bytes) {
     const auto* const from = static_cast<const std::byte*>(data);
     bytes_.insert(bytes_.end(), from, from + bytes);
@@ -66,38 +78,48 @@ class Reader {
     return data_loss("a message of ranks is {}", ok_ ? "too long" : "cut off");
   }
 
-  template <class T>
-  requires std::is_trivially_copyable_v<T> T get() {
-    T value{};
-    if (const auto from = take(sizeof(T)); !from.empty())
-      std::memcpy(static_cast<void*>(&value), from.data(), sizeof(T));
-    return value;
-  }
-  template <class T>
-  void get_array(std::vector<T>& values) {
-    const auto n = get<uint64_t>();
-    if (n > left_.size() / sizeof(T)) ok_ = false;
-    values.resize(ok_ ? n : 0);
-    copy_bytes(values.data(), take(values.size() * sizeof(T)).data(), values.size() * sizeof(T));
-  }
-  std::string get_text() {
-    std::vector<char> text;
-    get_array(text);
-    return {text.begin(), text.end()};
-  }
-  Status get_status() {
-    const auto code = static_cast<absl::StatusCode>(get<int32_t>());
-    return {code, get_text()};
-  }
-  template <class T, class Get>
-  void get_list(std::vector<T>& list, const Get& get_one) {
-    const auto n = get<uint64_t>();
-    if (n > left_.size()) ok_ = false;
-    list.clear();
-    for (uint64_t i = 0; ok_ && i < n; ++i) list.push_back(get_one());
+  template <class... T>
+  void operator()(T&... values) {
+    (get(values), ...);
   }
 
  private:
+  template <class T>
+  void get(T& value) {
+    if constexpr (std::is_trivially_copyable_v<T>) {
+      value = T{};
+      if (const auto from = take(sizeof(T)); !from.empty())
+        std::memcpy(static_cast<void*>(&value), from.data(), sizeof(T));
+    } else {
+      fields(*this, value);
+    }
+  }
+  void get(Status& status) {
+    int32_t code = 0;
+    std::string text;
+    (*this)(code, text);
+    status = Status(static_cast<absl::StatusCode>(code), text);
+  }
+  void get(std::string& text) {
+    uint64_t size = 0;
+    get(size);
+    const auto from = take(size);
+    text.assign(reinterpret_cast<const char*>(from.data()), from.size());
+  }
+  template <class T>
+  void get(std::vector<T>& values) {
+    uint64_t n = 0;
+    get(n);
+    constexpr bool kIsCopied = std::is_trivially_copyable_v<T>;
+    if (n > left_.size() / (kIsCopied ? sizeof(T) : 1)) ok_ = false;
+    if constexpr (kIsCopied) {
+      values.resize(ok_ ? n : 0);
+      copy_bytes(values.data(), take(values.size() * sizeof(T)).data(), values.size() * sizeof(T));
+    } else {
+      values.clear();
+      for (uint64_t i = 0; ok_ && i < n; ++i) get(values.emplace_back());
+    }
+  }
   std::span<const std::byte> take(size_t bytes) {
     if (bytes > left_.size()) ok_ = false;
     if (!ok_) return {};

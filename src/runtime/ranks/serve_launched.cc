@@ -115,7 +115,9 @@ class LaunchedWorker {
     ASSIGN_OR_RETURN(Peer peer, accept_from(listener_));
     ASSIGN_OR_RETURN(PeerMessage received, receive_from(peer, kMessageLimit));
     Reader reader(received.bytes);
-    switch (reader.get<PeerMessageKind>()) {
+    PeerMessageKind kind{};
+    reader(kind);
+    switch (kind) {
       case PeerMessageKind::kLead:
         if (leader_) return already_exists("process {} leads already", leader_->process.id());
         leader_.emplace(std::move(peer));
@@ -123,7 +125,7 @@ class LaunchedWorker {
         return ok();
       case PeerMessageKind::kRank: {
         std::vector<std::string> arguments;
-        reader.get_list(arguments, [&] { return reader.get_text(); });
+        reader(arguments);
         RETURN_IF_ERROR(reader.finish());
         if (!user_) {
           ASSIGN_OR_RETURN(ProcessHandle user, ProcessHandle::open(peer.process.id()));

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/prompts/prompt_scorer.h"
+#include "runtime/requests/encoder_check.h"
 #include "runtime/requests/sample_params.h"
 
 namespace nereid::runtime {
@@ -483,6 +484,7 @@ Status check_pooling(const Request& r, const RequestBounds& bounds) {
   if (o.return_context_logits) return refuse("return_context_logits");
   if (o.num_prompt_log_probs) return refuse("num_prompt_log_probs");
   if (!o.alignment_heads.empty()) return refuse("alignment_heads");
+  if (o.return_encoder_output) return refuse("return_encoder_output");
   if (o.return_generation_logits) return refuse("return_generation_logits");
   if (r.guided_decoding) return refuse("guided_decoding");
   if (r.reasoning) return refuse("reasoning");
@@ -499,12 +501,8 @@ int32_t num_sequences(const Request& request) {
 }
 
 int64_t num_attention_scores(const Request& r, const RequestBounds& bounds) {
-  if (r.output.alignment_heads.empty() || !r.encoder_input) return 0;
-  const EncoderInput& input = *r.encoder_input;
-  const int64_t positions = bounds.encoder.feature_width > 0
-                                ? std::ssize(input.features) / bounds.encoder.feature_width / 2
-                                : std::ssize(input.token_ids);
-  return std::ssize(r.output.alignment_heads) * std::ssize(r.input_token_ids) * positions;
+  return std::ssize(r.output.alignment_heads) * std::ssize(r.input_token_ids) *
+         num_encoder_positions(r, bounds);
 }
 
 int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
@@ -516,6 +514,7 @@ int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
   int64_t bytes =
       rows * logits_row_bytes(bounds) + static_cast<int64_t>(r.draft_logits.size() * sizeof(float));
   bytes += num_attention_scores(r, bounds) * static_cast<int64_t>(sizeof(float));
+  bytes += encoder_output_bytes(r, bounds);
   if (const auto num_top = r.output.num_prompt_log_probs)
     bytes += prompt_log_prob_bytes(num_prompt, *num_top);
   return bytes;
@@ -544,6 +543,8 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_sampling(r.sampling));
   RETURN_IF_ERROR(check_output(r));
   RETURN_IF_ERROR(check_alignment(r, bounds));
+  RETURN_IF_ERROR(check_encoder_output(r, bounds));
+  RETURN_IF_ERROR(check_cross_mask(r, bounds));
   RETURN_IF_ERROR(check_logits(r, bounds));
   RETURN_IF_ERROR(check_stops(r, bounds));
   RETURN_IF_ERROR(check_timestamps(r, bounds));

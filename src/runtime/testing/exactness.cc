@@ -110,6 +110,9 @@ std::string difference(const Outcome& expected, const Outcome& got) {
   if (auto d = difference(expected.attention_scores, got.attention_scores, "attention_scores");
       !d.empty())
     return d;
+  if (auto d = difference(expected.encoder_output, got.encoder_output, "encoder_output");
+      !d.empty())
+    return d;
   if (auto d = difference(expected.prompt_top_log_probs, got.prompt_top_log_probs); !d.empty())
     return fmt::format("prompt: {}", d);
   return difference(expected.embedding, got.embedding, "embedding");
@@ -152,6 +155,10 @@ void Client::take(Pending& pending, Response response) {
     if (response.attention_scores) {
       EXPECT_TRUE(outcome.attention_scores.empty()) << "attention scores twice";
       outcome.attention_scores = response.attention_scores->scores;
+    }
+    if (response.encoder_output) {
+      EXPECT_TRUE(outcome.encoder_output.empty()) << "the encoder's output twice";
+      outcome.encoder_output = response.encoder_output->values;
     }
     append(outcome.embedding, response.embedding);
     if (response.status.ok()) {

@@ -32,6 +32,7 @@ struct Outcome {
   absl::Status status;
   std::vector<std::vector<Output>> sequences;  // [sequence_index][beam]
   std::vector<float> context_logits, embedding, prompt_log_probs, attention_scores;
+  std::vector<float> encoder_output;
   std::vector<std::vector<TokenLogProb>> prompt_top_log_probs;
   int num_responses = 0;
 };

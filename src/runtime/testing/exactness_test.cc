@@ -10,6 +10,7 @@
 #include "exec/step_message.h"
 #include "runtime/testing/exactness.h"
 #include "runtime/testing/exactness_columns.h"
+#include "runtime/testing/exactness_models.h"
 #include "runtime/testing/exactness_proposer.h"
 #include "runtime/testing/mixed_engine.h"
 

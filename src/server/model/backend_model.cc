@@ -346,6 +346,18 @@ Status BackendModel::accept(InferenceRequest* request,
   return status;
 }
 
+StatusOr<std::string> BackendModel::batch_timeline() {
+  if (backend_->batch_timeline == nullptr) return Model::batch_timeline();
+  if (!hold_open()) return unavailable("model '{}' is being unloaded", config().name);
+  TRITONSERVER_Message* timeline = nullptr;
+  const Status status = call_backend(backend_->batch_timeline,
+                                     reinterpret_cast<TRITONBACKEND_Model*>(this), &timeline);
+  request_ended();
+  const std::unique_ptr<TRITONSERVER_Message> owner(timeline);
+  if (!status.ok()) return status;
+  return std::move(owner->text);
+}
+
 bool BackendModel::lends_thread() {
   return backend_->lends_thread != nullptr &&
          backend_->lends_thread(reinterpret_cast<TRITONBACKEND_Model*>(this));

@@ -137,6 +137,16 @@ void Model::hold() {
   ++num_running_;
 }
 
+bool Model::hold_open() {
+  std::lock_guard lock(mutex_);
+  if (!is_closed_) ++num_running_;
+  return !is_closed_;
+}
+
+StatusOr<std::string> Model::batch_timeline() {
+  return unsupported("model '{}' has no batch of sequences to watch", config().name);
+}
+
 void Model::request_ended() {
   std::lock_guard lock(mutex_);
   if (--num_running_ == 0) idle_.notify_all();

@@ -81,6 +81,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // Whether a thread that sends a response may run what follows from it; see nereid/backend.h.
   virtual bool lends_thread() { return false; }
   virtual bool decoupled() const { return config().decoupled; }
+  // Timeline of the batch, see nereid/backend.h. Unimplemented: it has none; Unavailable: closed.
+  virtual StatusOr<std::string> batch_timeline();
 
  protected:
   // `context` is armed. OK: takes the request over.
@@ -91,6 +93,9 @@ class Model : public std::enable_shared_from_this<Model> {
   void set_config(ModelConfig config);  // one caller at a time
   // Called by take_down().
   virtual void unload() {}
+
+  // Holds the model against drain() until request_ended(). False: it is closed.
+  bool hold_open();
 
  private:
   void hold();

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/json.h"
-#include "text/grammar/json_schema.h"
 #include "text/grammar/lark.h"
 #include "text/grammar/regex_expr.h"
+#include "text/grammar/schema/json_schema.h"
 #include "text/grammar/structural_tag.h"
 #include "text/grammar/token_mask.h"
 #include "text/unicode/utf8.h"

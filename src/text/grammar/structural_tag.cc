@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "text/grammar/free_text.h"
-#include "text/grammar/json_schema.h"
-#include "text/grammar/json_schema_refs.h"
 #include "text/grammar/lark.h"
 #include "text/grammar/regex_expr.h"
+#include "text/grammar/schema/json_schema.h"
+#include "text/grammar/schema/json_schema_refs.h"
 #include "text/grammar/work_limit.h"
 
 namespace nereid::text {

@@ -183,6 +183,36 @@ StatusOr<std::vector<bool>> states_of_all(const std::vector<LooseState>& states,
   return found;
 }
 
+// Ends of ranges of characters, with the states whose transitions begin and end there.
+using Borders = std::map<char32_t, std::pair<std::vector<int32_t>, std::vector<int32_t>>>;
+
+// The transitions of a closed set of states. With assertions each range is cut into characters of
+// words (`letters`) and others, which decide what holds between the character `before` and it.
+StatusOr<Borders> borders_of(const LooseMaker& loose, const std::vector<int32_t>& set, Side before,
+                             const CharSet& letters, WorkLimit& work) {
+  Borders borders;
+  const auto add = [&](std::pair<char32_t, char32_t> range, int32_t to) {
+    borders[range.first].first.push_back(to);
+    borders[range.second + 1].second.push_back(to);
+  };
+  if (!loose.asserts) {
+    for (const int32_t s : set)
+      for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) add(range, to);
+    return borders;
+  }
+  for (const Side behind : {Side::kWord, Side::kOther}) {
+    std::vector<int32_t> crossed = set;
+    RETURN_IF_ERROR(close(loose.states, crossed, work, Sides{before, behind}));
+    for (const int32_t s : crossed)
+      for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) {
+        const CharSet all(range.first, range.second);
+        const CharSet some = behind == Side::kWord ? all.both(letters) : all.without(letters);
+        for (const auto& part : some.ranges()) add(part, to);
+      }
+  }
+  return borders;
+}
+
 }  // namespace
 
 TextSet TextSet::lengths(int32_t least, int32_t most) {
@@ -248,27 +278,7 @@ StatusOr<TextSet> TextSet::of(const Expr& expr, WorkLimit& work) {
     std::vector<int32_t> last = set;
     if (loose.asserts) RETURN_IF_ERROR(close(loose.states, last, work, Sides{before, Side::kNone}));
     state.ends = std::ranges::binary_search(last, end);
-    // Ends of ranges, with the transitions that begin and end there.
-    std::map<char32_t, std::pair<std::vector<int32_t>, std::vector<int32_t>>> borders;
-    const auto add = [&](std::pair<char32_t, char32_t> range, int32_t to) {
-      borders[range.first].first.push_back(to);
-      borders[range.second + 1].second.push_back(to);
-    };
-    for (const Side behind : {Side::kWord, Side::kOther}) {
-      if (!loose.asserts) break;
-      std::vector<int32_t> crossed = set;
-      RETURN_IF_ERROR(close(loose.states, crossed, work, Sides{before, behind}));
-      for (const int32_t s : crossed)
-        for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) {
-          const CharSet all(range.first, range.second);
-          const CharSet some = behind == Side::kWord ? all.both(letters) : all.without(letters);
-          for (const auto& part : some.ranges()) add(part, to);
-        }
-    }
-    for (const int32_t s : set) {
-      if (loose.asserts) break;
-      for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) add(range, to);
-    }
+    ASSIGN_OR_RETURN(const Borders borders, borders_of(loose, set, before, letters, work));
     RETURN_IF_ERROR(work.spend(static_cast<int64_t>(borders.size())));
     std::vector<int32_t> now;
     for (auto at = borders.begin(); at != borders.end(); ++at) {

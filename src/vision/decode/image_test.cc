@@ -140,7 +140,7 @@ TEST(Image, DamagedHeadersAreRefused) {
 }
 
 TEST(Image, ScansOfAProgressiveFileAreBounded) {
-  // The last scan again and again.
+  // A progressive JPEG whose last scan is repeated.
   const std::string file = picture_file("progressive.jpg");
   const size_t scan = file.rfind(std::string_view("\xFF\xDA", 2));
   ASSERT_NE(scan, std::string::npos);

@@ -7,9 +7,8 @@
 #include <fstream>
 #include <string>
 
-#include "base/json.h"
 #include "base/scratch_dir.h"
-#include "base/testing/source_dir.h"
+#include "text/testing/quickstart_tokenizer.h"
 
 namespace nereid::vision {
 namespace {
@@ -57,19 +56,7 @@ TEST(PictureMarks, MarkersAreReplaced) {
 // The quick-start tokenizer with more tokens, beside a config.json.
 StatusOr<PictureMarks> marks_with(const std::vector<std::string>& tokens, std::string_view config) {
   const ScratchDir dir = *ScratchDir::create();
-  json::value tokenizer = *read_json_file(source_dir() + "/models/quickstart/tokenizer.json");
-  int64_t id = 4096;
-  for (const std::string& token : tokens)
-    tokenizer.at("added_tokens")
-        .as_array()
-        .push_back({{"id", id++},
-                    {"content", token},
-                    {"single_word", false},
-                    {"lstrip", false},
-                    {"rstrip", false},
-                    {"normalized", false},
-                    {"special", true}});
-  std::ofstream(dir.path() / "tokenizer.json") << json::serialize(tokenizer);
+  text::write_quickstart_tokenizer(dir.path(), tokens);
   if (!config.empty()) std::ofstream(dir.path() / "config.json") << config;
   const auto loaded = text::Tokenizer::load(dir.path());
   EXPECT_TRUE(loaded.ok()) << loaded.status();

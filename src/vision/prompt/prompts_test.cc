@@ -11,6 +11,7 @@
 #include "base/json_members.h"
 #include "base/scratch_dir.h"
 #include "base/testing/source_dir.h"
+#include "text/testing/quickstart_tokenizer.h"
 #include "vision/decode/test_pictures.h"
 #include "vision/processor.h"
 #include "vision/prompt/picture_marks.h"
@@ -29,19 +30,10 @@ std::map<std::string, Image> pictures_by_name() {
 
 // A model's folder: two configurations and the quick-start tokenizer with the tokens `added`.
 void write_model(const json::object& model, const std::filesystem::path& dir) {
-  json::value tokenizer = *read_json_file(source_dir() + "/models/quickstart/tokenizer.json");
-  int64_t id = 4096;
+  std::vector<std::string> added;
   for (const json::value& token : array_member(model, "added"))
-    tokenizer.at("added_tokens")
-        .as_array()
-        .push_back({{"id", id++},
-                    {"content", token},
-                    {"single_word", false},
-                    {"lstrip", false},
-                    {"rstrip", false},
-                    {"normalized", false},
-                    {"special", true}});
-  std::ofstream(dir / "tokenizer.json") << json::serialize(tokenizer);
+    added.emplace_back(token.get_string());
+  text::write_quickstart_tokenizer(dir, added);
   std::ofstream(dir / "config.json") << json::serialize(model.at("config"));
   std::ofstream(dir / "preprocessor_config.json") << json::serialize(model.at("preprocessor"));
 }

@@ -109,7 +109,8 @@ Status add_attention(const InferenceReply& reply, const speech::Pass& pass,
   return ok();
 }
 
-// A search gives no log-probability of the end of text; the sum has it.
+// Adds the log-probability of the end of text, which a beam search gives as part of the sum only:
+// cum_log_probs - sum of the tokens' log-probabilities.
 Status add_end(const InferenceReply& reply, speech::PassResult& result) {
   const Tensor* const sums = reply.output("cum_log_probs");
   if (sums == nullptr) return ok();

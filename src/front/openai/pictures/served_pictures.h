@@ -14,7 +14,7 @@
 namespace nereid::front {
 
 inline constexpr char kPatchesInput[] = "image_patches", kGridsInput[] = "image_grids",
-                      kSpansInput[] = "image_token_spans";
+                      kSpansInput[] = "image_token_spans", kTilesInput[] = "image_tiles";
 
 struct ServedPictures {
   vision::EncoderFacts encoder;

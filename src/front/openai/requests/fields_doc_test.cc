@@ -2,10 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "base/file.h"
-#include "base/testing/source_dir.h"
+#include "base/testing/written_part.h"
 #include "front/openai/requests/infill.h"
 #include "front/openai/requests/requests.h"
 #include "front/openai/responses/responses_request.h"
@@ -45,19 +43,8 @@ std::string table_of_fields() {
 }
 
 TEST(OpenAiDocs, TableOfFieldsIsWhatTheCodeDoes) {
-  const std::filesystem::path path = source_dir() + "/docs/openai.md";
-  std::string page = *read_file(path);
-  const size_t begin = page.find(kBegin), end = page.find(kEnd);
-  ASSERT_LT(begin, end);
-  ASSERT_NE(end, std::string::npos);
-  const size_t from = begin + kBegin.size();
-  if (std::getenv("NEREID_WRITE_DOCS") != nullptr) {
-    page.replace(from, end - from, table_of_fields());
-    ASSERT_TRUE(write_file_atomic(path, page).ok());
-    return;
-  }
-  EXPECT_EQ(page.substr(from, end - from), table_of_fields())
-      << "write it again: NEREID_WRITE_DOCS=1 front_openai_test --gtest_filter='OpenAiDocs.*'";
+  expect_written_part("/docs/openai.md", kBegin, kEnd, table_of_fields(),
+                      "NEREID_WRITE_DOCS=1 front_openai_test --gtest_filter='OpenAiDocs.*'");
 }
 
 TEST(Infill, MarksOfTheVocabulary) {

@@ -173,7 +173,7 @@ Status Partitioner::add(const WeightedSum& op) {
     layout = x;
     local.x = local_[op.x];
   } else if (x.masked && !x.partial && x.columns.empty() && value(op.weights).cols == 1) {
-    layout = x;  // of one expert
+    layout = x;  // columns of one expert
     local.x = local_[op.x];
   } else {
     ASSIGN_OR_RETURN(local.x, whole(op.x));

@@ -1,4 +1,4 @@
-// Ops on rows, and attention: which keep the division of what they read.
+// Ops on rows, and attention: outputs are divided as the operands are.
 #include <algorithm>
 #include <utility>
 
@@ -63,7 +63,7 @@ Status Partitioner::add(const Slice& op) {
   return ok();
 }
 
-// Rows are chosen before or behind a sum.
+// Choosing rows commutes with the sum over ranks: partial values stay partial.
 Status Partitioner::add(const GatherRows& op) {
   if (op.count > 1) return add_whole(op);
   GatherRows local = op;

@@ -14,7 +14,7 @@
 
 namespace nereid::graph {
 
-// How a rank has a value.
+// Which part of a value a rank has.
 struct RankLayout {
   Division columns;      // of the whole value; empty: all columns on every rank
   bool partial = false;  // the value is the sum over ranks

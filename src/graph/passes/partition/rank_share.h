@@ -15,7 +15,7 @@ struct Range {
 };
 using Ranges = std::vector<Range>;
 
-// Ranks that divide something, and one of them.
+// The number of ranks that divide a value or weight, and the index of one of them.
 struct Team {
   int64_t ranks = 1, rank = 0;
 };

@@ -31,6 +31,8 @@ struct AttentionParams {
   const int32_t* after;  // BatchView::after, or null: no row of the step has a tree
   const int32_t* cells;
   const int32_t* cross_lengths;  // cross attention: keys of each row; null: none in any row
+  const uint32_t* cross_mask;    // cross attention: BatchView::cross_mask, or null
+  int cross_mask_words;
   __nv_bfloat16* out;
   int64_t out_stride;
   int64_t block_stride, scale_stride;  // between blocks of the cache

@@ -21,10 +21,16 @@ struct Part {
   float largest = -INFINITY, sum = 0, values[kColumns] = {};
 };
 
+// 2^(score - largest); 0 for a score of -infinity, also where all are.
+__device__ float plain_weight(float score, float largest) {
+  return score == -INFINITY ? 0.0f : exp2f(score - largest);
+}
+
 // Same rounding in all callers.
 __device__ void add(const Part& part, Part& total) {
   const float largest = fmaxf(total.largest, part.largest);
-  const float before = exp2f(total.largest - largest), now = exp2f(part.largest - largest);
+  const float before = plain_weight(total.largest, largest);
+  const float now = plain_weight(part.largest, largest);
   const auto joined = [&](float a, float b) { return __fmaf_rn(b, now, __fmul_rn(a, before)); };
   total.largest = largest;
   total.sum = joined(total.sum, part.sum);
@@ -62,6 +68,7 @@ struct Shared {
   float key_scales[kKeys], value_scales[kKeys];
   int64_t lines[kKeys];  // first element of each key
   int distances[kKeys];  // from the token
+  bool hidden[kKeys];    // by the mask of cross attention
   int arrived;           // for ends_last()
 };
 
@@ -107,6 +114,8 @@ __device__ void find_keys(const AttentionParams& p, const Task& t, int first, in
   const CellIndex place = place_of(p, t.row, cell_of(p, t.token, at), t.kv_head);
   shared.lines[i] = place.first;
   shared.distances[i] = t.position - at;
+  shared.hidden[i] =
+      p.cross_mask && (p.cross_mask[t.token * p.cross_mask_words + at / 32] >> (at % 32) & 1) == 0;
   if constexpr (Cache::kHasScales) {
     shared.key_scales[i] = p.k_scales[place.scale];
     shared.value_scales[i] = (p.latent > 0 ? p.k_scales : p.v_scales)[place.scale];
@@ -135,7 +144,7 @@ __device__ void score_keys(const AttentionParams& p, const Task& t, const float 
       if (p.cap > 0) score = p.cap * tanhf(score / p.cap);
       score = score * kLog2E - slopes[h] * static_cast<float>(shared.distances[i]);
       if (p.bias) score += bias_of(p, t.head + h, -shared.distances[i]);
-      if (lane == 0) shared.weights[h][i] = score;
+      if (lane == 0) shared.weights[h][i] = shared.hidden[i] ? -INFINITY : score;
     }
   }
 }
@@ -147,8 +156,8 @@ __device__ void weigh_keys(int count, Shared<kHeads>& shared) {
   if (h >= kHeads) return;
   const float score = i < count ? shared.weights[h][i] : -INFINITY;
   const float before = shared.largest[h], largest = fmaxf(before, warp_max(score));
-  const float weight = i < count ? exp2f(score - largest) : 0;
-  const float sum = warp_sum(weight), correction = exp2f(before - largest);
+  const float weight = plain_weight(score, largest);
+  const float sum = warp_sum(weight), correction = plain_weight(before, largest);
   shared.weights[h][i] = Cache::kHasScales && i < count ? weight * shared.value_scales[i] : weight;
   __syncwarp();
   if (i > 0) return;

@@ -20,6 +20,8 @@ cudaError_t launch_cross_attention(const CrossAttention& a, const Scratch& scrat
   p.block_table = a.step.cross_table;
   p.max_blocks = a.step.max_cross_blocks;
   p.cross_lengths = a.step.cross_lengths;
+  p.cross_mask = a.step.cross_mask;
+  p.cross_mask_words = a.step.cross_mask_words;
   p.out = static_cast<__nv_bfloat16*>(a.out.data);
   p.out_stride = a.out.stride;
   p.scale = a.scale;

@@ -26,7 +26,7 @@ Status test_sums(Ranks& ranks, const TestOptions& options) {
           ASSIGN_OR_RETURN(const Buffer other, ranks.upload(r, poison(in.size())));
           ASSIGN_OR_RETURN(const Buffer seen, ranks.upload(r, poison(in.size())));
           const Buffer& out = in_place ? in : other;
-          // Copied at once: what comes later than the end of the call is missed.
+          // The copy follows the call on its stream: numbers written later are not in it.
           RETURN_IF_ERROR(ranks.run(r, [&](Stream& s) -> Status {
             RETURN_IF_ERROR(ranks.endpoint(r).all_reduce(in.data(), out.data(), count, type, s));
             return s.copy(seen.data(), out.data(), out.size());

@@ -2,24 +2,20 @@
 #include "runtime/ranks/hosts/host_group.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "base/random_hex.h"
 #include "comm/shared_memory.h"
+#include "runtime/ranks/group_leader.h"
 #include "runtime/ranks/launched_job.h"
 
 namespace nereid::runtime {
@@ -53,15 +49,13 @@ class Probe {
   std::string text_;
 };
 
-class HostLeader final : public LaunchedGroup {
+class HostLeader final : public GroupLeader {
  public:
   explicit HostLeader(const HostGroupOptions& options)
       : options_(options), workers_(static_cast<size_t>(options.size) - 1) {}
 
   ~HostLeader() override {
-    is_over_ = true;
-    wake();
-    if (thread_.joinable()) thread_.join();
+    end_watch();
     end_all();
   }
 
@@ -69,8 +63,7 @@ class HostLeader final : public LaunchedGroup {
     ASSIGN_OR_RETURN(const HostSecrets secrets,
                      read_host_secrets(options_.token_file, options_.tls));
     ASSIGN_OR_RETURN(const comm::Descriptor listener, listen_at(options_.address));
-    wake_ = comm::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!wake_) return unavailable("an event descriptor: {}", std::strerror(errno));
+    RETURN_IF_ERROR(wake_.open());
     log_info("waiting at {} for {} to join",
              text_of(HostAddress{options_.address.host, local_port(listener)}), num_missing());
     ASSIGN_OR_RETURN(const Probe probe, Probe::create());
@@ -91,13 +84,8 @@ class HostLeader final : public LaunchedGroup {
         log_warn("a process that wanted to join was refused: {}", message(status));
     }
     publish();
-    thread_ = std::thread([this] { run(); });
+    watch([this] { look(); });
     return ok();
-  }
-
-  void is_stopping() override {
-    is_stopping_ = true;
-    wake();
   }
 
  private:
@@ -173,25 +161,17 @@ class HostLeader final : public LaunchedGroup {
     ::setenv(kJoinedHosts, joined_hosts_json(hosts).c_str(), 1);
   }
 
-  void run() {
-    // Signals are for the threads of the server.
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    while (!is_over_) look();
-  }
-
   void look() {
-    std::vector<pollfd> ends = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> ends = {wake_.entry()};
     for (const auto& worker : workers_)
       ends.push_back({.fd = worker->socket.get(), .events = POLLIN, .revents = 0});
     if (::poll(ends.data(), ends.size(), -1) <= 0) return;
-    if (ends[0].revents != 0) clear_wake();
+    if (ends[0].revents != 0) wake_.clear();
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (ends[i + 1].revents == 0) continue;
       Joined& worker = *workers_[i];
       if (receive_frame(worker.socket, now()).ok()) {
-        if (!is_stopping_.exchange(true)) ::kill(::getpid(), SIGTERM);
+        request_stop();
         continue;
       }
       if (!is_stopping_)
@@ -213,21 +193,8 @@ class HostLeader final : public LaunchedGroup {
     }
   }
 
-  void wake() const {
-    const uint64_t one = 1;
-    if (wake_ && ::write(wake_.get(), &one, sizeof(one)) < 0) log_warn("event descriptor");
-  }
-  void clear_wake() const {
-    uint64_t number = 0;
-    if (::read(wake_.get(), &number, sizeof(number)) < 0 && errno != EAGAIN)
-      log_warn("event descriptor");
-  }
-
   const HostGroupOptions options_;
   std::vector<std::optional<Joined>> workers_;  // [size - 1] by rank - 1; used by the thread
-  comm::Descriptor wake_;
-  std::atomic<bool> is_over_ = false, is_stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace

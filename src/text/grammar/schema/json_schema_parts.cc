@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <span>
 
-#include "text/grammar/json_schema_maker.h"
+#include "text/grammar/schema/json_schema_maker.h"
 
 namespace nereid::text {
 namespace {

@@ -1,7 +1,7 @@
 // Objects of a schema: members named in the schema come first, in its order, then all others.
 #include <algorithm>
 
-#include "text/grammar/json_schema_maker.h"
+#include "text/grammar/schema/json_schema_maker.h"
 
 namespace nereid::text {
 namespace {

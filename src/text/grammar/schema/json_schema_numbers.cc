@@ -4,8 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "text/grammar/json_multiples.h"
-#include "text/grammar/json_schema_maker.h"
+#include "text/grammar/schema/json_multiples.h"
+#include "text/grammar/schema/json_schema_maker.h"
 
 namespace nereid::text {
 

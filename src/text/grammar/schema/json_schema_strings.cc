@@ -3,8 +3,8 @@
 #include <map>
 
 #include "base/check.h"
-#include "text/grammar/json_schema_maker.h"
 #include "text/grammar/regex_expr.h"
+#include "text/grammar/schema/json_schema_maker.h"
 
 namespace nereid::text {
 namespace {

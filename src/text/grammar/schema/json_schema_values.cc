@@ -4,7 +4,7 @@
 #include <cmath>
 #include <span>
 
-#include "text/grammar/json_schema_maker.h"
+#include "text/grammar/schema/json_schema_maker.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text {

@@ -1,7 +1,7 @@
-#include "text/grammar/json_schema.h"
+#include "text/grammar/schema/json_schema.h"
 
 #include "base/check.h"
-#include "text/grammar/json_schema_maker.h"
+#include "text/grammar/schema/json_schema_maker.h"
 
 namespace nereid::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/grammar/json_numbers.h"
+#include "text/grammar/schema/json_numbers.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Every keyword of JSON Schema: texts that it allows and texts that it does not.
-#include "text/grammar/json_schema.h"
+#include "text/grammar/schema/json_schema.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // URI references within a schema (RFC 3986, as far as schemas need it).
-#include "text/grammar/json_schema_refs.h"
+#include "text/grammar/schema/json_schema_refs.h"
 
 #include <algorithm>
 #include <optional>

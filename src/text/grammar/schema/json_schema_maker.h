@@ -19,8 +19,8 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "text/grammar/expr.h"
-#include "text/grammar/json_numbers.h"
-#include "text/grammar/json_schema_refs.h"
+#include "text/grammar/schema/json_numbers.h"
+#include "text/grammar/schema/json_schema_refs.h"
 #include "text/grammar/text_set.h"
 
 namespace nereid::text {

@@ -2,7 +2,7 @@
 // expressible complement are left out, so every value of the choice is right.
 #include <algorithm>
 
-#include "text/grammar/json_schema_maker.h"
+#include "text/grammar/schema/json_schema_maker.h"
 
 namespace nereid::text {
 namespace {

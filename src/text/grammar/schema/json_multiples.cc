@@ -1,6 +1,6 @@
 // An automaton over decimal digits with a rule for each state: the remainder so far, and the
 // comparison of the digits so far with the bounds' digits.
-#include "text/grammar/json_multiples.h"
+#include "text/grammar/schema/json_multiples.h"
 
 #include <algorithm>
 #include <compare>

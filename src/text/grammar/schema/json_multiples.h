@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "text/grammar/expr.h"
-#include "text/grammar/json_numbers.h"
+#include "text/grammar/schema/json_numbers.h"
 #include "text/grammar/work_limit.h"
 
 namespace nereid::text {
