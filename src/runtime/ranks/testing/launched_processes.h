@@ -34,10 +34,12 @@ class LaunchedProcesses {
 
   // Starts process `rank`, whose ranks only exchange. It waits `meet_ms` for this one.
   ChildProcess& start(int32_t rank, int meet_ms = 60000) {
-    set(kLaunchedRank, std::to_string(rank));
-    auto process = ChildProcess::start(program_beside_this("fake_rank_worker"),
-                                       {"launched", std::to_string(meet_ms)}, 3, {});
-    set(kLaunchedRank, "0");
+    // By env(1): this process's other threads may read its environment.
+    auto process = ChildProcess::start(
+        "/usr/bin/env",
+        {std::string(kLaunchedRank) + "=" + std::to_string(rank),
+         program_beside_this("fake_rank_worker"), "launched", std::to_string(meet_ms)},
+        3, {});
     NEREID_CHECK(process.ok());
     return processes_.emplace(rank, *std::move(process)).first->second;
   }
