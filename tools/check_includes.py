@@ -36,7 +36,7 @@ STANDARD = {
     "unordered_set": "unordered_set", "variant": "variant|visit|get_if|holds_alternative|monostate", "vector": "vector",
 }
 STANDARD = {header: re.compile(rf"\bstd::(?:{names})\b") for header, names in STANDARD.items()}
-# What the precompiled header brings of the project. Backends have a log of their own.
+# The project's headers in the precompiled header, with their names. Backends have a log of their own.
 PROJECT = {"src/base/json.h": "json::", "src/base/log.h": "log_(?:debug|info|warn|error)\\(",
            "src/base/status.h": "RETURN_IF_ERROR|ASSIGN_OR_RETURN|(?:invalid_argument|not_found|unavailable)\\("}
 PROJECT = {pathlib.Path(header): re.compile(rf"(?<![\w.>:])(?:{names})") for header, names in PROJECT.items()}

@@ -348,7 +348,7 @@ class ExecutorImpl : public StoringExecutor {
     return scores;
   }
 
-  // The same for the encoder's output.
+  // Memory of the encoder's output; null: the request does not return it.
   StatusOr<std::shared_ptr<EncoderOutput>> memory_for_output(const Request& request,
                                                              int64_t positions) const {
     if (!request.output.return_encoder_output) return std::shared_ptr<EncoderOutput>();

@@ -430,7 +430,7 @@ TEST(PictureOptions, TilesAreChecked) {
               HasSubstr("cut_rows, cut_columns: 3, 0; allowed are [0, 2] and [0, 4]"));
   EXPECT_THAT(error([](Picture& p) { p.cut_columns = -1; }), HasSubstr("cut_rows, cut_columns"));
   EXPECT_THAT(error([](Picture& p) { p.cut_rows = 0; }), HasSubstr("num_tokens: 34"));
-  // The same pixels with another layout share nothing.
+  // Equal pixels in another layout of tiles share no result of the encoder.
   Client client;
   Request other = good.request;
   other.pictures[0].cut_rows = 0, other.pictures[0].cut_columns = 1;

@@ -23,7 +23,7 @@ import own_server
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "tests" / "pictures"
 LLAVA = ROOT / "tests" / "e2e" / "llava"
-# Of tests/picture_models: the mark, whose id is 500, the processor, and the tokens of a picture of 97 x 31 pixels.
+# Models of tests/picture_models: the mark (id 500), the processor, the tokens of a picture of 97 x 31 pixels.
 OTHERS = {
     "llava_next": ("<image>", dict(image_processor_type="LlavaNextImageProcessor", size=dict(shortest_edge=16), crop_size=16,
                                    image_grid_pinpoints=[[16, 32], [32, 16], [32, 32]]), 4 * 4 + 2 * (8 + 1)),

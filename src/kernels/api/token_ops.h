@@ -92,9 +92,9 @@ constexpr StretchedPlace stretched_place(int32_t at, int32_t count, int32_t side
 inline constexpr int32_t kMaxPlaneSide = 4096;
 
 // Learned positions: out[i] = x[i] + table[position(i)]. Positions outside the table add nothing.
-// With a side: of places in the plane (components 1 and 2 of the position), the table is a square
-// of side x side rows, row by row, stretched over the plane of the token's row, whose last token is
-// in the last place: out[i] = x[i] + the bilinear mean of four rows. Rows of a step that has no
+// With a side: the table is a square of side x side rows, row by row, stretched over the plane of
+// the token's row, whose last token is in the last place. out[i] = x[i] + the bilinear mean of the
+// four rows at the token's place (components 1 and 2 of its position). Rows of a step that has no
 // components stay as they are.
 template <class F>
 struct AddPositionsOf {
