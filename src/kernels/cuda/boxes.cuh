@@ -3,14 +3,16 @@
 //
 // Integers and MXFP4 are converted to bf16 between the box and wgmma, whose weight operand is then
 // in registers. MXFP4 lies in that order (kFragments) and is scaled as it is converted, exactly.
-// With integers a thread's words have non-adjacent columns, so x is permuted to the same order
-// first. (integer - zero) is multiplied, exact in bf16, and the sum over a group is scaled: no
-// rounding of every weight to bf16.
+// A thread takes 16 bytes of a row of integers at once, so x is permuted to the same order first.
+// (integer - zero) is multiplied, exact in bf16, and the sum over a group is scaled: no rounding of
+// every weight to bf16.
 #pragma once
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <bit>
+#include <limits>
 #include <type_traits>
 
 #include "base/round_up.h"
@@ -59,7 +61,9 @@ inline constexpr int kGroups = kIsMxfp4<In>&& kRows <= 32 ? 3
                                : kRows <= 16              ? 1
                                                           : 2;
 template <int kRows, class In>
-inline constexpr int kParts = kRows <= (kIsMxfp4<In> ? 32 : 64) ? 1 : 2;
+inline constexpr int kParts = kIsMxfp4<In>  ? (kRows == 64 ? 2 : 1)
+                              : kRows <= 64 ? 1
+                                            : 2;
 template <int kRows, class In>
 inline constexpr int kTileParts = kGroups<kRows, In>* kParts<kRows, In>;
 
@@ -183,94 +187,6 @@ __device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group,
   }
   wait_for_products<0>();
   if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
-}
-
-// Scales and zero points of a thread's two rows in the halves of a box of integers.
-struct BoxScales {
-  float scales[kHalves][2];
-  uint32_t zeros[kHalves][2];
-
-  template <class In>
-  __device__ void load(const BoxIntegers& p, In, const int64_t (&rows)[2], int box) {
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int column = box * kDepth<In> + h * (kDepth<In> / kHalves);
-        const int64_t at = rows[r] * p.groups + (column >> p.group_bits);
-        const bool inside = column < p.k;
-        scales[h][r] = inside ? __ldg(p.scales + at) : 0.0f;
-        zeros[h][r] = p.zeros && inside ? __ldg(p.zeros + at) : static_cast<uint32_t>(p.zero);
-      }
-  }
-};
-
-template <int kN, int kRows, int kIntegerBits>
-__device__ void add_boxes(const BoxIntegers& p, Ring<kRows, Integers<kIntegerBits>>& ring,
-                          int group, const int64_t (&rows)[2], int begin, int end,
-                          float (&parts)[1][kRows / 2]) {
-  float(&sums)[kN / 2] = first_sums<kN>(parts[0]);
-  using In = Integers<kIntegerBits>;
-  using Word = Words<kIntegerBits, false>;
-  constexpr int kPieces = kDepthBytes / 16;         // of a row, one word per thread
-  constexpr int kPieceProducts = Word::kPairs / 2;  // of 16 columns
-  constexpr int kTurns = 2 * kHalves;  // operand conversions, each during the previous products
-  constexpr int kTurnProducts = kPieces / kTurns * kPieceProducts;
-  const int lane = threadIdx.x % kWarp;
-  const int row = part_output(0);  // of the part; the other is row + 8
-  BoxScales now, next;
-  next.load(p, In{}, rows, begin);
-  float products[kHalves][kN / 2];
-  const auto add_half = [&](int h) {
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i)
-      sums[i] = fmaf(now.scales[h][i % 4 / 2], products[h][i], sums[i]);
-  };
-  for (int box = begin; box < end; ++box) {
-    now = next;
-    if (box + 1 < end) next.load(p, In{}, rows, box + 1);
-    barrier_wait(ring.full + ring.stage, ring.parity);
-    const uint8_t* words = ring.weight(ring.stage) + group * kPartBytes + row * kDepthBytes;
-    const uint64_t b = swizzled_matrix(ring.x(ring.stage));
-    uint32_t a[2][kTurnProducts][4];
-#pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      constexpr int kTurnPieces = kPieces / kTurns;
-      const int half = turn / (kTurns / kHalves);
-      uint32_t(&now_a)[kTurnProducts][4] = a[turn % 2];
-#pragma unroll
-      for (int i = 0; i < kTurnPieces; ++i) {
-        // Pieces of a row are swizzled by the row's low bits.
-        const int at = ((turn * kTurnPieces + i) ^ (row % 8)) * 16 + lane % 4 * 4;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          uint32_t pairs[Word::kPairs];
-          Word::decode(*reinterpret_cast<const uint32_t*>(words + r * 8 * kDepthBytes + at), 0,
-                       now.zeros[half][r], 0, pairs);
-#pragma unroll
-          for (int j = 0; j < Word::kPairs; ++j)
-            now_a[i * kPieceProducts + j / 2][j % 2 * 2 + r] = pairs[j];
-        }
-      }
-      products_begin();
-#pragma unroll
-      for (int i = 0; i < kTurnProducts; ++i) {
-        const int product = turn * kTurnProducts + i;
-        const uint64_t x = b + product / 4 * (kRows * kDepthBytes >> 4) + product % 4 * 2;
-        if (i == 0 && turn % (kTurns / kHalves) == 0)
-          multiply_64<false>(products[half], now_a[i], x);
-        else
-          multiply_64<true>(products[half], now_a[i], x);
-      }
-      products_end();
-      if (turn > 0) wait_for_products<1>();  // previous turn: its registers are reused
-    }
-    add_half(0);
-    wait_for_products<0>();
-    if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + ring.stage);
-    add_half(1);
-    ring.step();
-  }
 }
 
 // Converts a word of MXFP4 numbers to four bf16 pairs; `scale`: 2^(e - 1) in both halves.
@@ -400,8 +316,8 @@ __device__ void add_boxes(const BoxIntegers&, Ring<kRows, Mxfp4>& ring, int grou
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int product = turn / kCount * 2 + i;
-          multiply_64<true>(first_sums<kN>(sums[turn % kCount]), a[turn % 2][i],
-                            b + product / 4 * (kRows * kDepthBytes >> 4) + product % 4 * 2);
+          multiply_64(first_sums<kN>(sums[turn % kCount]), a[turn % 2][i],
+                      b + product / 4 * (kRows * kDepthBytes >> 4) + product % 4 * 2, true);
         }
         products_end();
         wait_for_products<1>();  // the previous turn's registers are reused
@@ -428,12 +344,15 @@ inline cudaError_t describe_rows(bool bf16, const void* data, int64_t rows, int6
       {static_cast<cuuint32_t>(kDepthBytes / bytes), static_cast<cuuint32_t>(box_rows)}, map);
 }
 
-// Whether integer rows are a multiple of 16 bytes and half a box is within one group.
-inline bool fits_boxes(const WeightFormat& format, int64_t k) {
-  const int64_t group = format.group_size(k);
-  return format.scheme == Scheme::kInteger && !format.minima && k % (128 / format.bits) == 0 &&
-         (format.num_groups(k) == 1 || (std::has_single_bit(static_cast<uint64_t>(group)) &&
-                                        group >= kDepthBytes / kHalves * 8 / format.bits));
+// Whether integer rows are a multiple of 16 bytes, half a box is within one group, and groups are
+// counted in 32 bits.
+inline bool fits_boxes(const WeightView& w) {
+  const WeightFormat& format = w.format;
+  const int64_t group = format.group_size(w.k), groups = format.num_groups(w.k);
+  return format.scheme == Scheme::kInteger && !format.minima && w.k % (128 / format.bits) == 0 &&
+         std::max<int64_t>(w.experts, 1) * w.n <= std::numeric_limits<uint32_t>::max() / groups &&
+         (groups == 1 || (std::has_single_bit(static_cast<uint64_t>(group)) &&
+                          group >= kDepthBytes / kHalves * 8 / format.bits));
 }
 
 inline BoxIntegers box_exponents(const WeightView& weight) {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/boxes.cuh"
 #include "kernels/cuda/expert_lists.cuh"
+#include "kernels/cuda/integer_products.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
 
@@ -34,8 +35,8 @@ struct Params {
   BoxIntegers integers;
   int64_t x_stride, x_piece;  // bytes
   int64_t out_stride, x_scales_stride;
-  int n, k, boxes_k, tiles;  // n: rows of an expert's weight
-  Activation activation;     // gated
+  int n, x_columns, boxes_k, tiles;  // n: rows of an expert's weight
+  Activation activation;             // gated
   float limit, up_offset;
   bool lists_pieces;  // each block builds the lists in shared memory
   bool stores_pairs;  // bf16 results can be stored two at a time
@@ -222,7 +223,7 @@ struct Gather {
       for (int i = 0; i < kXBoxes<In>; ++i) {
         const int column = box * kDepth<In> + i * kXDepth<In> + piece * (16 / kXSize);
         copy_16(to + (i * kRows + row) * kDepthBytes + (piece ^ row % 8) * 16,
-                rows[turn] + column * kXSize, column < p.k);
+                rows[turn] + column * kXSize, column < p.x_columns);
       }
     }
     end_copies();
@@ -369,6 +370,13 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, WorkOf<kRows, In>
       using All = std::integral_constant<int, kRows>;
       if constexpr (kRows <= 16) {
         add(All{});
+      } else if constexpr (kRows == 96) {
+        if (t.rows <= 48)
+          add(std::integral_constant<int, 48>{});
+        else if (t.rows <= 64)
+          add(std::integral_constant<int, 64>{});
+        else
+          add(All{});
       } else if constexpr (kIsMxfp4<In> && kRows == 64) {
         if (t.rows <= 32)
           add(std::integral_constant<int, 32>{});
@@ -453,6 +461,7 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
   constexpr int64_t kXSize = kIsF8<In> ? 1 : 2;
   Params p = {};
   p.x = static_cast<const uint8_t*>(a.x.data);
+  p.x_columns = static_cast<int>(a.weight.k);
   p.x_stride = a.x.stride * kXSize, p.x_piece = one_x ? 0 : a.weight.k * kXSize;
   if constexpr (kIsInteger<In>) {
     Linear ordered;
@@ -462,7 +471,9 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
         error != cudaSuccess)
       return error;
     p.x = static_cast<const uint8_t*>(scratch.unpacked);
-    p.x_stride = a.x.cols * kXSize;
+    p.x_columns = static_cast<int>(order_columns(a.weight.k, kBits<In>));
+    p.x_piece = one_x ? 0 : p.x_columns * kXSize;
+    p.x_stride = (one_x ? 1 : picked) * p.x_columns * kXSize;
     p.integers = box_integers(a.weight);
   }
   if constexpr (kIsMxfp4<In>) p.integers = box_exponents(a.weight);
@@ -473,8 +484,8 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
   auto* const lists = static_cast<int32_t*>(scratch.workspace);
   int32_t* const counts = lists + 2 * kLines + 2;
   p.lists = {lists, lists + kLines + 1, counts, counts + kMostListBlocks * kLines};
-  p.n = static_cast<int>(a.weight.n), p.k = static_cast<int>(a.weight.k);
-  p.boxes_k = (p.k + kDepth<In> - 1) / kDepth<In>;
+  p.n = static_cast<int>(a.weight.n);
+  p.boxes_k = static_cast<int>((a.weight.k + kDepth<In> - 1) / kDepth<In>);
   constexpr int kTile = kTileParts<kRows, In> * kOutputs<kGated>;
   p.tiles = ((kGated ? p.n / 2 : p.n) + kTile - 1) / kTile;
   p.activation = a.activation, p.limit = a.limit, p.up_offset = a.up_offset;
@@ -509,8 +520,10 @@ cudaError_t enqueue_rows(const ExpertLinear& a, int64_t rows, const Scratch& scr
                          cudaStream_t stream) {
   // Experts with more rows than the form has read their weights again.
   if (rows <= (kIsMxfp4<In> ? 4 : 12)) return enqueue<16, In, Out, kGated>(a, scratch, stream);
-  if constexpr (kIsMxfp4<In>)
+  if constexpr (kIsMxfp4<In>) {
     if (rows <= 28) return enqueue<32, In, Out, kGated>(a, scratch, stream);
+    if (rows > 40) return enqueue<96, In, Out, kGated>(a, scratch, stream);
+  }
   if constexpr (!kIsUnpacked<In>)
     if (rows > 80) return enqueue<128, In, Out, kGated>(a, scratch, stream);
   return enqueue<64, In, Out, kGated>(a, scratch, stream);
@@ -525,12 +538,17 @@ cudaError_t enqueue_out(const ExpertLinear& a, int64_t rows, const Scratch& scra
   return enqueue_rows<In, float, false>(a, rows, scratch, stream);
 }
 
-// x with permuted columns must fit into Scratch::unpacked.
+// Bytes of a row of x in the integers' order, which must fit into Scratch::unpacked.
+int64_t ordered_bytes(const ExpertLinear& a) {
+  constexpr int64_t kXSize = 2;
+  return kXSize * (a.x.cols / a.weight.k) * order_columns(a.weight.k, a.weight.format.bits);
+}
+
 cudaError_t enqueue_integers(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                              cudaStream_t stream) {
   constexpr int64_t kMaxGridY = 65535;
   const int64_t pieces = a.x.cols / a.weight.k;
-  const int64_t most = std::min(kUnpackedBytes / (2 * a.x.cols), kMaxGridY / pieces);
+  const int64_t most = std::min(kUnpackedBytes / ordered_bytes(a), kMaxGridY / pieces);
   for (int64_t row = 0; row < a.out.rows; row += most) {
     ExpertLinear part = a;
     const auto skip = [&](View& v) {
@@ -568,7 +586,7 @@ bool takes_hopper_experts(const ExpertLinear& a, const Scratch& scratch) {
          pieces * (a.weight.n / kPart + 1) < kMost &&
          kListBytes + static_cast<size_t>(pieces) * sizeof(int32_t) <= scratch.workspace_bytes &&
          a.x.stride % (fp8 ? 16 : 8) == 0 &&
-         (!integers || ((one_x || a.x.stride == a.x.cols) && 2 * a.x.cols <= kUnpackedBytes));
+         (!integers || ((one_x || a.x.stride == a.x.cols) && ordered_bytes(a) <= kUnpackedBytes));
 }
 
 cudaError_t launch_hopper_experts(const ExpertLinear& a, const Scratch& scratch,
@@ -593,7 +611,7 @@ bool can_be_hopper_experts(const ExpertLinear& a) {
            a.weight.layout == WeightLayout::kFragments && a.x.dtype == DType::kBF16;
   if (a.weight.format.ordered || a.weight.layout != WeightLayout::kRowMajor) return false;
   if (a.x.dtype == DType::kF8E4M3) return k % 16 == 0;
-  return a.weight.format.is_float() ? k % 8 == 0 : fits_boxes(a.weight.format, k);
+  return a.weight.format.is_float() ? k % 8 == 0 : fits_boxes(a.weight);
 }
 
 }  // namespace nereid::kernels::cuda

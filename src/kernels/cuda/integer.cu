@@ -225,26 +225,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Permutes x to the integers' order when each thread reads one word of a piece: thread t of a row
-// has pair t of both halves of a product's 16 columns, for each product of a piece.
+// Permutes x to the integers' order when thread t of four has piece t of 64 bytes of a row: each
+// product of 16 columns takes pair t of both halves from thread t. A thread here: a word's columns.
 template <int kIntegerBits>
-__global__ void order_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t k,
+__global__ void order_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t k, int64_t columns,
                              __nv_bfloat16* out) {
   using Word = Words<kIntegerBits, false>;
-  constexpr int kWordColumns = 32 / kIntegerBits;
+  constexpr int kWordColumns = 32 / kIntegerBits, kWords = 16;  // of 64 bytes
   let_next_begin();
   wait_for_previous();
   const int64_t word = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (word >= k / kWordColumns) return;
-  uint32_t taken[Word::kInWords], pairs[Word::kPairs];
+  const int64_t end = k / kWordColumns;
+  // Past k: zeros, so that every product has its columns.
+  if (word * kWordColumns >= columns) return;
+  uint32_t taken[Word::kInWords] = {}, pairs[Word::kPairs];
   const auto* from =
       reinterpret_cast<const uint32_t*>(x + blockIdx.y * x_stride + word * kWordColumns);
+  if (word < end)
 #pragma unroll
-  for (int i = 0; i < Word::kInWords; ++i) taken[i] = from[i];
+    for (int i = 0; i < Word::kInWords; ++i) taken[i] = from[i];
   Word::order(taken, pairs);
-  auto* to = reinterpret_cast<uint32_t*>(out + blockIdx.y * k + word / 4 * 4 * kWordColumns);
+  const int64_t first = word / kWords * kWords;
+  const int own = static_cast<int>(word - first), thread = own / 4;  // and word own % 4 of it
+  auto* to = reinterpret_cast<uint32_t*>(out + blockIdx.y * columns + first * kWordColumns);
 #pragma unroll
-  for (int i = 0; i < Word::kPairs; ++i) to[i / 2 * 8 + i % 2 * 4 + word % 4] = pairs[i];
+  for (int i = 0; i < Word::kPairs; ++i) {
+    const int pair = own % 4 * Word::kPairs + i;
+    to[pair / 2 * 8 + pair % 2 * 4 + thread] = pairs[i];
+  }
 }
 
 Params params_of(const Linear& a) {
@@ -315,12 +323,13 @@ cudaError_t launch_few_rows_of_integers(const Linear& a, const Scratch& scratch,
 cudaError_t launch_order(const Linear& a, void* to, cudaStream_t stream) {
   constexpr int kOrderThreads = 128;
   const bool four = a.weight.format.bits == 4;
-  const int64_t words = a.weight.k * a.weight.format.bits / 32;
+  const int64_t words = order_columns(a.weight.k, a.weight.format.bits) * a.weight.format.bits / 32;
   const dim3 blocks(static_cast<unsigned>((words + kOrderThreads - 1) / kOrderThreads),
                     static_cast<unsigned>(a.x.rows));
   return launch_overlapped(four ? order_kernel<4> : order_kernel<8>, a.x.rows, blocks,
                            kOrderThreads, 0, stream, static_cast<const __nv_bfloat16*>(a.x.data),
-                           a.x.stride, a.weight.k, static_cast<__nv_bfloat16*>(to));
+                           a.x.stride, a.weight.k, order_columns(a.weight.k, a.weight.format.bits),
+                           static_cast<__nv_bfloat16*>(to));
 }
 
 cudaError_t launch_unpack(const WeightView& w, int64_t row0, int64_t rows, void* to,

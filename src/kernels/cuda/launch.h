@@ -92,7 +92,13 @@ cudaError_t launch_invariant_experts(const ExpertLinear& args, const Scratch& sc
 bool takes_few_rows_of_integers(const Linear& args);
 cudaError_t launch_few_rows_of_integers(const Linear& args, const Scratch& scratch,
                                         cudaStream_t stream);
-// Writes x to `to` [rows, k], columns in the integer order of skinny.cu.
+// Columns of x in the integers' order, which is by 64 bytes of a row of them; x is padded with
+// zeros.
+inline int64_t order_columns(int64_t k, int bits) {
+  const int64_t columns = 512 / bits;
+  return (k + columns - 1) / columns * columns;
+}
+// Writes x to `to` [rows, order_columns()] in the integers' order (boxes.cuh).
 cudaError_t launch_order(const Linear& args, void* to, cudaStream_t stream);
 // Converts rows [row0, row0 + rows) of integers to bf16, `to` [rows, k]; k % 8 == 0.
 cudaError_t launch_unpack(const WeightView& weight, int64_t row0, int64_t rows, void* to,

@@ -356,40 +356,65 @@ inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
       : "l"(a), "l"(b));
 }
 
-// Same with a from registers, a thread's rows and columns as in multiply(). !kAdd: d = product.
-template <bool kAdd>
-inline __device__ void multiply_64(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+// Same with a from registers, a thread's rows and columns as in multiply(). !adds: d = product.
+inline __device__ void multiply_64(float (&d)[8], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, "
-      "%9, %10, %11}, %12, %13, 1, 1, 0;"
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, adds, 1, 1, 0;\n"
+      "}\n"
       : NEREID_D4(d, 0), NEREID_D4(d, 4)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
-template <bool kAdd>
-inline __device__ void multiply_64(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
+inline __device__ void multiply_64(float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-      "%9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, %21, 1, 1, 0;"
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n"
+      "}\n"
       : NEREID_D16(d, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
-template <bool kAdd>
-inline __device__ void multiply_64(float (&d)[24], const uint32_t (&a)[4], uint64_t b) {
+inline __device__ void multiply_64(float (&d)[24], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, {%24, %25, %26, "
-      "%27}, %28, %29, 1, 1, 0;"
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %29, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, adds, 1, 1, 0;\n"
+      "}\n"
       : NEREID_D16(d, 0), NEREID_D4(d, 16), NEREID_D4(d, 20)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
-template <bool kAdd>
-inline __device__ void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+inline __device__ void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
-      "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
+      "%26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, adds, 1, 1, 0;\n"
+      "}\n"
       : NEREID_D16(d, 0), NEREID_D16(d, 16)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+}
+inline __device__ void multiply_64(float (&d)[48], const uint32_t (&a)[4], uint64_t b, bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %53, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
+      "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, "
+      "%43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, adds, 1, 1, 0;\n"
+      "}\n"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
 
 // 8-bit, a from registers: d += a [64, 32] . b [kN, 32]^T, b in unswizzled matrices of eight rows

@@ -133,11 +133,11 @@ Status for_each_part(const Linear& args, int64_t most, F f) {
 Status run_integer_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   // With more rows, conversion of the weight to bf16 is cheaper.
-  constexpr int64_t kMaxIntegerRows = 192;
+  const int64_t max_integer_rows = args.weight.format.bits == 4 ? 256 : 192;
   const bool takes_few = takes_few_rows_of_integers(args);
   if (takes_narrow_gemv(args, stream.device().info().sm))
     return enqueue(args, stream, launch_narrow_gemv);
-  if (args.x.rows > kMaxIntegerRows) return run_unpacked_product(args, stream);
+  if (args.x.rows > max_integer_rows) return run_unpacked_product(args, stream);
   if (takes_few && args.x.rows <= kMaxGemvRows)
     return enqueue(args, stream, launch_few_rows_of_integers);
   if (args.x.rows <= kMaxGemvRows) return run_plain_product(args, stream);
