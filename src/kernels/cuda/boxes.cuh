@@ -191,12 +191,14 @@ __device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group,
 
 // Converts a word of MXFP4 numbers to four bf16 pairs; `scale`: 2^(e - 1) in both halves.
 inline __device__ void scale_mxfp4(uint32_t q, uint32_t scale, uint32_t (&pairs)[4]) {
-  constexpr uint32_t kSign = 0x80008000u, kMagnitude = 0x01c001c0u;
+  constexpr uint32_t kKept = 0x81c081c0u;  // sign, and three bits of magnitude
   // A magnitude's three bits in the low bits of a bf16 exponent and the high one of its mantissa
-  // are the number * 2^-126, subnormals included.
-  const uint32_t raw[4] = {
-      (q << 12 & kSign) | (q << 6 & kMagnitude), (q << 8 & kSign) | (q << 2 & kMagnitude),
-      (q << 4 & kSign) | (q >> 2 & kMagnitude), (q & kSign) | (q >> 6 & kMagnitude)};
+  // are the number * 2^-126, subnormals included. A product places sign and magnitude at once.
+  const uint32_t high = q >> 8;
+  const uint32_t raw[4] = {(q & 0x000f000fu) * (1 << 12 | 1 << 6) & kKept,
+                           (q & 0x00f000f0u) * (1 << 8 | 1 << 2) & kKept,
+                           (high & 0x000f000fu) * (1 << 12 | 1 << 6) & kKept,
+                           (high & 0x00f000f0u) * (1 << 8 | 1 << 2) & kKept};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(raw[i]),
