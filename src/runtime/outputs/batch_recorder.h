@@ -1,5 +1,5 @@
 // Timeline of the batch over the last minute, for Executor::batch_timeline(): the spans of each
-// sequence. Recorded only while calls of take() come.
+// sequence, and the prefix tree. Recorded only while calls of take() come.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,8 @@ class BatchRecorder {
   void ran(std::span<const Row> rows, Time begin, Time end);
   void generated(RequestId id, int32_t tokens);
   void ended(RequestId id);
-  // Forgets all sequences.
+  void cached(CachedPrefixes prefixes);
+  // Forgets all sequences and prefixes.
   void stop();
 
  private:
@@ -61,6 +62,7 @@ class BatchRecorder {
   std::atomic<Time::rep> watched_until_ = Time::min().time_since_epoch().count();
   std::mutex mutex_;
   std::deque<Entry> entries_;  // by id, which is by arrival
+  CachedPrefixes prefixes_;
   int64_t num_left_out_ = 0;
   RequestId last_left_out_ = 0;
 };
