@@ -237,9 +237,10 @@ struct InstanceStats {
 std::string to_json(const IterationStats& stats);
 std::string to_json(const RequestStatsPerIteration& stats);
 // {"seconds": 60, "left_out": 0, "sequences": [{"id", "instance", "prompt_tokens",
-// "generated_tokens", "ended", "spans": [[kind, begin, end, tokens], ...]}], "prefixes": {"left_out":
-// 0, "runs": [{"parent", "instance", "tokens", "device_blocks", "host_blocks", "held_blocks"}]}};
-// kinds are "queued", "prefill", "decode", "paused", begin and end milliseconds before the snapshot.
+// "generated_tokens", "ended", "spans": [[kind, begin, end, tokens], ...]}], "prefixes":
+// {"left_out": 0, "runs": [{"parent", "instance", "tokens", "device_blocks", "host_blocks",
+// "held_blocks"}]}}; kinds are "queued", "prefill", "decode", "paused", begin and end milliseconds
+// before the snapshot.
 std::string to_json(const BatchTimeline& timeline);
 // {"drawings": [{"name", "svg"}, ...]}
 std::string to_json(const std::vector<PlanDrawing>& drawings);

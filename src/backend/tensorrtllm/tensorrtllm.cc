@@ -30,11 +30,10 @@ const char* NEREID_OpenParameters(TRITONBACKEND_Model* model) {
 TRITONSERVER_Error* NEREID_ModelView(TRITONBACKEND_Model* model, const char* view,
                                      TRITONSERVER_Message** message) {
   std::string text;
-  if (auto* error =
-          nereid::backend::give(nereid::backend::guarded([&]() -> nereid::Status {
-            ASSIGN_OR_RETURN(text, model_of(model)->view(view));
-            return nereid::ok();
-          })))
+  if (auto* error = nereid::backend::give(nereid::backend::guarded([&]() -> nereid::Status {
+        ASSIGN_OR_RETURN(text, model_of(model)->view(view));
+        return nereid::ok();
+      })))
     return error;
   return TRITONSERVER_MessageNewFromSerializedJson(message, text.data(), text.size());
 }

@@ -276,7 +276,7 @@ class InstanceGroup final : public StoringExecutor {
     return all;
   }
 
-  // Of the first instance that is open; all have the same model.
+  // Those of the first open instance; the plan of all is the same.
   std::vector<PlanDrawing> plan_drawings() const override {
     for (size_t i = 0; i < slots_.size(); ++i)
       if (const auto executor = executor_of(i)) return executor->plan_drawings();

@@ -350,9 +350,8 @@ StatusOr<std::string> BackendModel::view(const std::string& name) {
   if (backend_->model_view == nullptr) return Model::view(name);
   if (!hold_open()) return unavailable("model '{}' is being unloaded", config().name);
   TRITONSERVER_Message* message = nullptr;
-  const Status status =
-      call_backend(backend_->model_view, reinterpret_cast<TRITONBACKEND_Model*>(this), name.c_str(),
-                   &message);
+  const Status status = call_backend(
+      backend_->model_view, reinterpret_cast<TRITONBACKEND_Model*>(this), name.c_str(), &message);
   request_ended();
   const std::unique_ptr<TRITONSERVER_Message> owner(message);
   if (!status.ok()) return status;
