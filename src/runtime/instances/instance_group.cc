@@ -276,7 +276,7 @@ class InstanceGroup final : public StoringExecutor {
     return all;
   }
 
-  // Those of the first open instance; the plan of all is the same.
+  // All instances have the same plan; the first open one gives it.
   std::vector<PlanDrawing> plan_drawings() const override {
     for (size_t i = 0; i < slots_.size(); ++i)
       if (const auto executor = executor_of(i)) return executor->plan_drawings();
