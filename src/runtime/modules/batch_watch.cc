@@ -1,5 +1,4 @@
-// Step module that gives BatchRecorder the spans of sequences and the prefix tree, while it
-// records.
+// Step module that gives BatchRecorder spans of sequences and the prefix tree, while it records.
 #include <array>
 #include <chrono>
 #include <cstddef>
