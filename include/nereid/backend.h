@@ -31,11 +31,11 @@ __attribute__((visibility("default"))) bool NEREID_LendsThread(TRITONBACKEND_Mod
 __attribute__((visibility("default"))) const char* NEREID_OpenParameters(
     TRITONBACKEND_Model* model);
 
-/* A view of the loaded `model` for a person, as a JSON object (NEREID_ServerModelView): "batch",
- * what its sequences did over the last seconds, or "plan", drawings of what it computes. The caller
- * deletes the message. Called on any thread. Without this function the model has no views. */
-__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ModelView(
-    TRITONBACKEND_Model* model, const char* view, TRITONSERVER_Message** message);
+/* What the sequences of the loaded `model` did in its batch over the last seconds, as a JSON
+ * object, for a person who watches it (NEREID_ServerModelBatch). The caller deletes the message.
+ * Called on any thread. Without this function the model has no batch to watch. */
+__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_BatchTimeline(
+    TRITONBACKEND_Model* model, TRITONSERVER_Message** timeline);
 
 #ifdef __cplusplus
 }

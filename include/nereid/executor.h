@@ -147,8 +147,6 @@ class Executor {
   // Timeline of the batch. Recorded from the first call on, until ten seconds pass without one; at
   // other times steps cost nothing for it. Thread-safe.
   virtual BatchTimeline batch_timeline() { return {}; }
-  // Drawings of the plan of the first rank.
-  virtual std::vector<PlanDrawing> plan_drawings() const { return {}; }
   // By layer; none without ExecutorConfig::expert_load, or without experts.
   virtual std::vector<ExpertLoad> expert_load() const { return {}; }
   // None: there is one, which is not restarted.

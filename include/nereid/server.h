@@ -16,11 +16,11 @@ extern "C" {
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
-/* A view of a model, see NEREID_ModelView of nereid/backend.h. The caller deletes the message.
- * Unsupported: the model's backend has none. */
-__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ServerModelView(
-    TRITONSERVER_Server* server, const char* model_name, int64_t model_version, const char* view,
-    TRITONSERVER_Message** message);
+/* What the sequences of a model did in its batch, see NEREID_BatchTimeline of nereid/backend.h. The
+ * caller deletes the message. Unsupported: the model's backend does not tell. */
+__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ServerModelBatch(
+    TRITONSERVER_Server* server, const char* model_name, int64_t model_version,
+    TRITONSERVER_Message** timeline);
 
 /* Sets the tenant of a request: any id of the client that it belongs to, 0 = unknown. Grammars are
  * compiled by turns of tenants. The steps of an ensemble get their request's tenant. Set before the

@@ -191,22 +191,6 @@ struct BatchSequence {
   std::vector<BatchSpan>
       spans;  // ascending, at most kMaxBatchSpans; chunks before these are joined
 };
-// Cached blocks that continue a prefix up to its next branch.
-struct CachedRun {
-  int32_t parent = -1;  // index of the run that it continues, a lower one; -1: it begins a prefix
-  int32_t instance = 0;
-  int32_t tokens = 0;
-  // Blocks of the cache group with the largest window, by level; held: used by running sequences.
-  int32_t device_blocks = 0, host_blocks = 0, held_blocks = 0;
-};
-inline constexpr size_t kMaxCachedRuns = 128;
-
-// The prefix tree, runs nearest to the beginning first.
-struct CachedPrefixes {
-  std::vector<CachedRun> runs;  // at most kMaxCachedRuns an instance
-  int64_t num_left_out = 0;     // blocks of further runs
-};
-
 inline constexpr size_t kMaxBatchSpans = 64;
 inline constexpr size_t kMaxBatchSequences = 256;
 
@@ -215,13 +199,6 @@ struct BatchTimeline {
   double seconds = 0;
   std::vector<BatchSequence> sequences;  // by arrival, at most kMaxBatchSequences an instance
   int64_t num_left_out = 0;              // sequences beyond these, since the first snapshot
-  CachedPrefixes prefixes;               // at most a second old while steps run
-};
-
-// Drawing of a compiled plan, as nereid inspect --graph makes it.
-struct PlanDrawing {
-  std::string name;  // "model"; of encoder-decoder models "decoder" and "encoder"
-  std::string svg;
 };
 
 // An instance of a model (ExecutorConfig::num_instances), since the start of the model.
@@ -237,12 +214,8 @@ struct InstanceStats {
 std::string to_json(const IterationStats& stats);
 std::string to_json(const RequestStatsPerIteration& stats);
 // {"seconds": 60, "left_out": 0, "sequences": [{"id", "instance", "prompt_tokens",
-// "generated_tokens", "ended", "spans": [[kind, begin, end, tokens], ...]}], "prefixes":
-// {"left_out": 0, "runs": [{"parent", "instance", "tokens", "device_blocks", "host_blocks",
-// "held_blocks"}]}}; kinds are "queued", "prefill", "decode", "paused", begin and end milliseconds
-// before the snapshot.
+// "generated_tokens", "ended", "spans": [[kind, begin, end, tokens], ...]}]}; kinds are "queued",
+// "prefill", "decode", "paused", begin and end milliseconds before the snapshot.
 std::string to_json(const BatchTimeline& timeline);
-// {"drawings": [{"name", "svg"}, ...]}
-std::string to_json(const std::vector<PlanDrawing>& drawings);
 
 }  // namespace nereid

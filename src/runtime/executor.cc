@@ -243,7 +243,6 @@ class ExecutorImpl : public StoringExecutor {
     return table;
   }
   BatchTimeline batch_timeline() override { return rings_.batch.take(model_.clock->now()); }
-  std::vector<PlanDrawing> plan_drawings() const override { return model_.plan_drawings; }
   std::vector<ExpertLoad> expert_load() const override { return model_.runner->expert_load(); }
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;

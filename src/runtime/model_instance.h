@@ -38,7 +38,6 @@ struct ModelInstance {
   int32_t num_stages = 1;                      // of its pipeline
   std::unique_ptr<exec::Runner> runner;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: none, or in an unsupported format
-  std::vector<PlanDrawing> plan_drawings;            // of the first rank
   std::vector<TokenId> default_end_ids;
   EncoderFacts encoder;  // of an encoder-decoder model
   PictureRules pictures;

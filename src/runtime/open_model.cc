@@ -9,7 +9,6 @@
 #include "base/gpus.h"
 #include "base/log.h"
 #include "convert/engine_dir.h"
-#include "convert/graph_svg.h"
 #include "exec/encoder_pass.h"
 #include "exec/rank_group.h"
 #include "io/engine_file.h"
@@ -216,20 +215,11 @@ StatusOr<std::unique_ptr<exec::Runner>> make_rank_runner(RankEngines ranks,
   return std::make_unique<exec::RankGroup>(std::move(runners), *health);
 }
 
-std::vector<PlanDrawing> drawings_of(const RankEngines& ranks) {
-  const bool has_encoder = !ranks.encoders.empty();
-  std::vector<PlanDrawing> all = {
-      {has_encoder ? "decoder" : "model", convert::graph_svg(ranks.plan())}};
-  if (has_encoder) all.push_back({"encoder", convert::graph_svg(ranks.encoders[0].plan())});
-  return all;
-}
-
 // Makes the runner and the draft proposer. `whole`: the engine of the whole model, which draft
 // heads read; null: that of the only rank.
 Status make_runners(RankEngines ranks, const io::EngineFile* whole,
                     const std::filesystem::path& model_dir, const ExecutorConfig& config,
                     const kernels::KernelChoices& forced, bool has_trees, ModelInstance& model) {
-  model.plan_drawings = drawings_of(ranks);
   if (model.ranks_health) RETURN_IF_ERROR(start_processes(config, *model.ranks_health, ranks));
   exec::RunnerLimits limits;
   if (wants_draft_engines(model_dir, config)) {

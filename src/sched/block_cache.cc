@@ -1,7 +1,6 @@
 // BlockPool: contents of blocks - lookup, publishing, retention, moves to and from the host pool.
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <utility>
 
 #include "base/check.h"
@@ -263,45 +262,6 @@ void BlockPool::offload_table(size_t g, const BlockTable& table) {
     if (group[id].node != kNoNode) move(g, id, to);
   }
   for (size_t i = moved.size(); i-- > 0;) group.link(moved[i], group.expiry_from(moved[i], now_));
-}
-
-CachedPrefixes BlockPool::cached_prefixes() const {
-  constexpr int32_t kMaxVisited = 1 << 14;  // nodes
-  struct Start {
-    NodeId node;
-    int32_t parent;
-  };
-  CachedPrefixes out;
-  std::deque<Start> starts;
-  const auto add_children = [&](NodeId node, int32_t parent) {
-    for (NodeId child = tree_[node].first_child;
-         child != kNoNode && out.runs.size() + starts.size() < kMaxCachedRuns;
-         child = tree_[child].next)
-      starts.push_back({child, parent});
-  };
-  for (const NodeId root : tree_.roots(kMaxCachedRuns)) add_children(root, -1);
-  int32_t num_visited = 0;
-  while (!starts.empty() && num_visited < kMaxVisited) {
-    const auto [first, parent] = starts.front();
-    starts.pop_front();
-    const auto index = static_cast<int32_t>(out.runs.size());
-    CachedRun& run = out.runs.emplace_back(CachedRun{.parent = parent});
-    NodeId last = kNoNode;
-    for (NodeId at = first; at != kNoNode && num_visited < kMaxVisited; ++num_visited) {
-      const BlockId block = tree_[at].blocks[0];
-      run.tokens += tree_[at].num_tokens;
-      ++(groups_[0].on_host(block) ? run.host_blocks : run.device_blocks);
-      run.held_blocks += groups_[0][block].refs > 0;
-      last = at;
-      at = tree_[at].first_child;
-      if (at != kNoNode && tree_[at].next != kNoNode) at = kNoNode;  // a branch
-    }
-    if (const NodeId child = tree_[last].first_child;
-        child != kNoNode && tree_[child].next != kNoNode)
-      add_children(last, index);
-  }
-  out.num_left_out = tree_.num_nodes() - num_visited;
-  return out;
 }
 
 // Removes the contents of a block from the tree; in group 0 the node with its subtree.

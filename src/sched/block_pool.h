@@ -170,9 +170,6 @@ class BlockPool {
   bool any_tainted(const BlockTable& table) const;
   std::vector<KvCacheEvent> take_events() { return events_.take(); }
   const PoolStats& stats() const { return stats_; }
-  // The prefix tree in runs without a branch, level by level, at most kMaxCachedRuns; looks at a
-  // bounded number of nodes, so a run may be cut.
-  CachedPrefixes cached_prefixes() const;
 
   // Checks per group and level: free + held == total, `num_held` references in all groups, list
   // membership, and for each node its blocks, parent and index entry.

@@ -148,60 +148,6 @@ TEST(BlockPool, SuspectContentsAreForgotten) {
   pool.check(0);
 }
 
-// A tree of two prompts with the same first two blocks, and one of another salt.
-TEST(BlockPool, ShowsThePrefixTreeInRuns) {
-  PoolConfig with_host = config(8);
-  with_host.groups[0].num_host_blocks = 4;
-  BlockPool pool(with_host);
-  EXPECT_TRUE(pool.cached_prefixes().runs.empty());
-  const auto shared = iota(16);
-  auto other = shared;
-  other[8] = 99;
-  const std::vector<BlockKey> keys = {1, 2, 3, 4}, other_keys = {1, 2, 5, 6}, salted_keys = {7};
-  BlockTable a, b, c;
-  ASSERT_TRUE(pool.admit(a, {}, {}, {{16, 0}}));
-  pool.publish(a, text(keys, shared), 16);
-  ASSERT_TRUE(pool.admit(b, pool.match(text(keys, iota(8))), {}, {{12, 0}}));
-  pool.publish(b, text(other_keys, other), 12);
-  auto runs = pool.cached_prefixes().runs;
-  ASSERT_EQ(runs.size(), 3u);
-  EXPECT_EQ(runs[0].parent, -1);
-  EXPECT_EQ(runs[0].tokens, 8);
-  EXPECT_EQ(runs[0].device_blocks, 2);
-  EXPECT_EQ(runs[0].held_blocks, 2);
-  EXPECT_EQ(runs[1].parent, 0);
-  EXPECT_EQ(runs[1].tokens, 4) << "the newest child stands first";
-  EXPECT_EQ(runs[2].parent, 0);
-  EXPECT_EQ(runs[2].tokens, 8);
-  pool.release(a, Release::kOffload);
-  Contents salted = text(salted_keys, shared);
-  salted.root = "salt";
-  ASSERT_TRUE(pool.admit(c, {}, {}, {{4, 0}}));
-  pool.publish(c, salted, 4);
-  runs = pool.cached_prefixes().runs;
-  ASSERT_EQ(runs.size(), 4u);
-  EXPECT_EQ(runs[1].parent, -1) << "the other root's";
-  EXPECT_EQ(runs[3].host_blocks, 2) << "offloaded";
-  EXPECT_EQ(runs[3].held_blocks, 0);
-  EXPECT_EQ(pool.cached_prefixes().num_left_out, 0);
-  pool.check(4);
-}
-
-TEST(BlockPool, ShowsABoundedPartOfThePrefixTree) {
-  constexpr int kMany = static_cast<int>(kMaxCachedRuns) + 10;
-  BlockPool pool(config(kMany));
-  for (int i = 0; i < kMany; ++i) {
-    BlockTable table;
-    const std::vector<BlockKey> keys = {static_cast<BlockKey>(i + 1)};
-    ASSERT_TRUE(pool.admit(table, {}, {}, {{4, 0}}));
-    pool.publish(table, text(keys, iota(4, 10 * i)), 4);
-    pool.release(table, Release::kKeep);
-  }
-  const CachedPrefixes seen = pool.cached_prefixes();
-  EXPECT_EQ(seen.runs.size(), kMaxCachedRuns);
-  EXPECT_EQ(seen.num_left_out, 10);
-}
-
 TEST(BlockPool, WithoutReuseNothingIsFound) {
   BlockPool pool(
       {.groups = {{.num_blocks = 4}}, .tokens_per_block = kPoolBlock, .enable_reuse = false});

@@ -81,16 +81,6 @@ NodeId PrefixTree::add_root(std::string_view root) {
   return id;
 }
 
-std::vector<NodeId> PrefixTree::roots(size_t limit) const {
-  std::vector<NodeId> all;
-  for (const auto& [root, id] : roots_) {
-    if (all.size() == limit) break;
-    all.push_back(id);
-  }
-  std::ranges::sort(all, {}, [this](NodeId id) { return nodes_[id].serial; });
-  return all;
-}
-
 NodeId PrefixTree::find(NodeId parent, BlockKey key, const TokenRun& run) const {
   const auto found = index_.find(key);
   if (found == index_.end()) return kNoNode;

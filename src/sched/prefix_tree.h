@@ -85,7 +85,6 @@ class PrefixTree {
 
   NodeId find_root(std::string_view root) const;  // kNoNode: no cached block with this salt
   NodeId add_root(std::string_view root);         // a new root; the caller adds a child at once
-  std::vector<NodeId> roots(size_t limit) const;  // some of them if there are more, oldest first
 
   // The child of `parent` with exactly these tokens and keys.
   NodeId find(NodeId parent, BlockKey key, const TokenRun& run) const;

@@ -132,9 +132,6 @@ class Scheduler {
   // All live sequences, by id.
   std::vector<SequenceState> sequences() const;
 
-  // See BlockPool::cached_prefixes().
-  CachedPrefixes cached_prefixes() const { return pool_.cached_prefixes(); }
-
   // The sequences with slots and blocks, in order.
   std::span<const Sequence* const> running() const { return running_; }
 

@@ -390,27 +390,19 @@ def check_batch(page, body):
     label = browser.run("return document.querySelector('#batch .bars').getAttribute('aria-label')")
     assert label.startswith("Batch of tensorrt_llm: "), label
     browser.run("for (const node of document.querySelectorAll('#batch details')) node.open = true")
-    row = browser.run("return [...document.querySelectorAll('#batch figure:first-child tbody tr:last-child > *')].map((n) => n.textContent)")
+    row = browser.run("return [...document.querySelectorAll('#batch tbody tr:last-child > *')].map((n) => n.textContent)")
     assert len(row) == 4 and int(row[1]) > 0 and "prefill, " in row[3], row
-    browser.wait("return document.querySelectorAll('#batch .bars rect.cached title').length > 0")
-    label = browser.run("return document.querySelectorAll('#batch .bars')[1].getAttribute('aria-label')")
-    assert label.startswith("Prefixes in the cache of tensorrt_llm: ") and " runs" in label, label
     with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/batch") as answer:
         timeline = json.load(answer)
-    runs = timeline["prefixes"]["runs"]
-    assert runs and all(run["parent"] < index and run["tokens"] > 0 for index, run in enumerate(runs)), runs
     last = timeline["sequences"][-1]
     assert timeline["seconds"] == 60 and last["ended"] and last["generated_tokens"] > 0, timeline
     assert [span[0] for span in last["spans"] if span[0] != "queued"] == ["prefill", "decode"], last
     assert sum(tokens for kind, _, _, tokens in last["spans"] if kind == "prefill") <= last["prompt_tokens"], last
-    browser.click("#batch summary", "Plan of tensorrt_llm")
-    browser.wait("const plan = document.querySelector('#batch .plan img'); return plan && plan.complete && plan.naturalHeight > 200")
-    for view in ("batch", "plan"):
-        try:
-            urllib.request.urlopen(base + f"/v2/models/preprocessing/{view}")
-            raise AssertionError(f"preprocessing has no {view}")
-        except urllib.error.HTTPError as error:
-            assert error.code == 501, error.code
+    try:
+        urllib.request.urlopen(base + "/v2/models/preprocessing/batch")
+        raise AssertionError("preprocessing has no batch")
+    except urllib.error.HTTPError as error:
+        assert error.code == 501, error.code
 
 
 def check_live(page):

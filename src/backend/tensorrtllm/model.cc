@@ -289,12 +289,6 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
   }
 }
 
-StatusOr<std::string> TensorrtLlmModel::view(std::string_view name) {
-  if (name == "batch") return to_json(executor_->batch_timeline());
-  if (name == "plan") return to_json(executor_->plan_drawings());
-  return not_found("there is no view '{}'; there are batch and plan", name);
-}
-
 bool TensorrtLlmModel::lends_thread() {
   constexpr size_t kMostActive = 64;
   std::lock_guard lock(mutex_);

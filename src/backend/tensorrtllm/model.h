@@ -42,8 +42,7 @@ class TensorrtLlmModel {
   bool lends_thread();
   // See NEREID_OpenParameters.
   const std::string& open_parameters() const { return open_parameters_; }
-  // Views of nereid/backend.h; NotFound: no such view.
-  StatusOr<std::string> view(std::string_view name);
+  std::string batch_timeline() { return to_json(executor_->batch_timeline()); }
 
  private:
   // A request that is in the executor.

@@ -14,11 +14,9 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--pipeline-parallel-size -pp --pp-size", "vLLM and SGLang", "nereid's is --pp"},
     {"--enable-expert-parallel --expert-parallel-size --ep-size", "vLLM and SGLang",
      "nereid's is --ep"},
-    {"--data-parallel-size -dp --dp-size --dp --enable-dp-attention", "vLLM and SGLang",
-     "nereid's is --instances"},
-    {"--nnodes --node-rank --dist-init-addr --nccl-init-addr --distributed-executor-backend "
-     "--master-addr --rpc",
-     "vLLM, SGLang and llama.cpp", "nereid's is --hosts; the others run nereid worker"},
+    {"--data-parallel-size -dp --dp-size --dp --nnodes --node-rank --dist-init-addr "
+     "--nccl-init-addr --distributed-executor-backend --enable-dp-attention --master-addr --rpc",
+     "vLLM, SGLang and llama.cpp", "the ranks of a model are in one process, on --devices"},
     {"--gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction",
      "vLLM, SGLang and TGI",
      "nereid's are --memory (bytes for everything) and --kv-cache-fraction (share of the memory "
@@ -94,7 +92,7 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--max-loras --max-cpu-loras --max-loras-per-batch", "vLLM and SGLang",
      "any number of adapters is loaded; --max-lora-rank bounds their size"},
     {"--limit-mm-per-prompt --mmproj --mm-processor-kwargs", "vLLM and llama.cpp",
-     "pictures need no flag: the model's folder has their encoder (docs/pictures.md)"},
+     "nereid takes texts only"},
     {"--max-concurrent-requests --max-queued-requests", "TGI and SGLang",
      "nereid's is --max-queue-size"},
     {"--reasoning-format --reasoning-budget", "llama.cpp",

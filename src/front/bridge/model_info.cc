@@ -144,16 +144,8 @@ StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const s
 
 StatusOr<std::string> model_batch_json(TRITONSERVER_Server* server, const std::string& name,
                                        int64_t version) {
-  return text_of([&](auto** out) {
-    return NEREID_ServerModelView(server, name.c_str(), version, "batch", out);
-  });
-}
-
-StatusOr<std::string> model_plan_json(TRITONSERVER_Server* server, const std::string& name,
-                                      int64_t version) {
-  return text_of([&](auto** out) {
-    return NEREID_ServerModelView(server, name.c_str(), version, "plan", out);
-  });
+  return text_of(
+      [&](auto** out) { return NEREID_ServerModelBatch(server, name.c_str(), version, out); });
 }
 
 StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name) {

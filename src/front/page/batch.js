@@ -18,18 +18,15 @@ class BatchView {
     const mark = (kind) => svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("rect", { class: kind, width: 26, height: 10 }));
     this.state = el("span", { class: "muted" });
     this.rows = el("tbody");
-    this.prefixes = new PrefixView(model);
-    this.figure = el("figure", {}, el("figcaption", {}, `Batch of ${model}, each sequence a bar`), this.drawing,
+    this.node = el("figure", {}, el("figcaption", {}, `Batch of ${model}, each sequence a bar`), this.drawing,
       el("div", { class: "scale" }, el("span", {}, `${kBatchSeconds} seconds ago`), el("span", {}, "now")),
       el("ul", { class: "legend" }, ...kBatchKinds.map((kind) => el("li", {}, mark(kind), kind))), this.state,
       el("details", {}, el("summary", {}, "Sequences as a table"), el("div", { class: "wide" }, el("table", {},
         el("thead", {}, el("tr", {}, ...["Sequence", "Prompt", "Generated", "What it did"].map((name) => el("th", { scope: "col" }, name)))),
         this.rows))));
-    this.node = el("div", { class: "figures" }, this.figure, this.prefixes.node, planDetails(model));
   }
   // The newest sequences that did something within the time shown, oldest first.
   draw(timeline) {
-    this.prefixes.draw(timeline.prefixes);
     const since = 1000 * kBatchSeconds;
     const shown = timeline.sequences.filter(({ spans }) => spans.some(([, , end]) => end < since));
     const bars = shown.slice(-kMostBars);

@@ -265,22 +265,8 @@ class InstanceGroup final : public StoringExecutor {
         sequence.instance = static_cast<int32_t>(i);
         all.sequences.push_back(std::move(sequence));
       }
-      all.prefixes.num_left_out += own.prefixes.num_left_out;
-      const auto first = static_cast<int32_t>(all.prefixes.runs.size());
-      for (CachedRun& run : own.prefixes.runs) {
-        run.instance = static_cast<int32_t>(i);
-        if (run.parent >= 0) run.parent += first;
-        all.prefixes.runs.push_back(run);
-      }
     }
     return all;
-  }
-
-  // All instances have the same plan; the first open one gives it.
-  std::vector<PlanDrawing> plan_drawings() const override {
-    for (size_t i = 0; i < slots_.size(); ++i)
-      if (const auto executor = executor_of(i)) return executor->plan_drawings();
-    return {};
   }
 
   // Sums over instances, without those that were closed.

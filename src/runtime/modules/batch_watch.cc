@@ -1,6 +1,5 @@
-// Step module that gives BatchRecorder spans of sequences and the prefix tree, while it records.
+// Step module that gives BatchRecorder the spans of sequences, while it records.
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -14,8 +13,6 @@
 namespace nereid::runtime {
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::seconds(1);  // at the prefix tree
-
 class BatchWatch : public StepModule {
  public:
   BatchWatch(BatchRecorder& recorder, const Clock& clock) : recorder_(recorder), clock_(clock) {}
@@ -28,11 +25,6 @@ class BatchWatch : public StepModule {
     if (records_) {
       for (const sched::SequenceState& s : scheduler.sequences())
         recorder_.seen(s.id, s.arrival, s.prompt_tokens, s.waits, s.was_started, now);
-      // Between requests there are no steps, so the last look is at the end of the last one.
-      if (plan.empty() || now >= next_look_) {
-        recorder_.cached(scheduler.cached_prefixes());
-        next_look_ = now + kBetweenLooks;
-      }
     }
     if (plan.empty()) return false;
     NEREID_CHECK(num_in_flight_ < in_flight_.size());
@@ -67,7 +59,6 @@ class BatchWatch : public StepModule {
   BatchRecorder& recorder_;
   const Clock& clock_;
   bool records_ = false;
-  Time next_look_{};
   // Rows of steps in flight; their memory is kept, as decoding takes none.
   std::array<std::vector<BatchRecorder::Row>, exec::kMaxDepth + 1> in_flight_;
   size_t oldest_ = 0, num_in_flight_ = 0;

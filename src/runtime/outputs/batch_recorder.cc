@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 namespace nereid::runtime {
 namespace {
@@ -16,8 +15,7 @@ BatchTimeline BatchRecorder::take(Time now) {
   watched_until_ = (now + kWatched).time_since_epoch().count();
   std::lock_guard lock(mutex_);
   forget_before(now - kKept);
-  BatchTimeline out{
-      .seconds = seconds(kKept), .num_left_out = num_left_out_, .prefixes = prefixes_};
+  BatchTimeline out{.seconds = seconds(kKept), .num_left_out = num_left_out_};
   for (const Entry& entry : entries_) {
     BatchSequence& to = out.sequences.emplace_back();
     to.id = entry.id;
@@ -101,15 +99,9 @@ void BatchRecorder::ended(RequestId id) {
   if (Entry* const entry = find(id)) entry->ended = true;
 }
 
-void BatchRecorder::cached(CachedPrefixes prefixes) {
-  std::lock_guard lock(mutex_);
-  prefixes_ = std::move(prefixes);
-}
-
 void BatchRecorder::stop() {
   std::lock_guard lock(mutex_);
   entries_.clear();
-  prefixes_ = {};
   num_left_out_ = 0;
   last_left_out_ = 0;
 }

@@ -1,5 +1,5 @@
 // Timeline of the batch over the last minute, for Executor::batch_timeline(): the spans of each
-// sequence, and the prefix tree. Recorded only while calls of take() come.
+// sequence. Recorded only while calls of take() come.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,7 @@ class BatchRecorder {
   void ran(std::span<const Row> rows, Time begin, Time end);
   void generated(RequestId id, int32_t tokens);
   void ended(RequestId id);
-  void cached(CachedPrefixes prefixes);
-  // Forgets all sequences and prefixes.
+  // Forgets all sequences.
   void stop();
 
  private:
@@ -62,7 +61,6 @@ class BatchRecorder {
   std::atomic<Time::rep> watched_until_ = Time::min().time_since_epoch().count();
   std::mutex mutex_;
   std::deque<Entry> entries_;  // by id, which is by arrival
-  CachedPrefixes prefixes_;
   int64_t num_left_out_ = 0;
   RequestId last_left_out_ = 0;
 };

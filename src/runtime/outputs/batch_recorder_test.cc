@@ -8,7 +8,6 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -117,18 +116,16 @@ TEST_F(BatchRecorderTest, TheNumberOfSequencesIsBounded) {
 }
 
 constexpr int32_t kTimelinePrompt = 21, kTimelineChunk = 8, kTimelineTokens = 6;
-constexpr int32_t kTimelineBlock = 8;
 
 class BatchTimelineTest : public ::testing::Test {
  protected:
-  void open(bool reuses_blocks) {
+  BatchTimelineTest() {
     ExecutorConfig config;
     config.device = "cpu";
     config.num_threads = 1;
     config.max_num_tokens = kTimelineChunk;
     config.max_batch_size = 1;
-    config.kv_cache.enable_block_reuse = reuses_blocks;
-    config.kv_cache.tokens_per_block = kTimelineBlock;
+    config.kv_cache.enable_block_reuse = false;
     config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_batch_timeline_test";
     executor_ = Executor::create(std::filesystem::path(source_dir()) / "tests/models/llama", config)
                     .value();
@@ -150,7 +147,6 @@ class BatchTimelineTest : public ::testing::Test {
 };
 
 TEST_F(BatchTimelineTest, HasEachChunkAndTheTimeInTheQueue) {
-  open(/*reuses_blocks=*/false);
   executor_->batch_timeline();
   run(3);
   const BatchTimeline timeline = executor_->batch_timeline();
@@ -176,31 +172,7 @@ TEST_F(BatchTimelineTest, HasEachChunkAndTheTimeInTheQueue) {
   EXPECT_EQ(timeline.sequences[2].spans.front().kind, Kind::kQueued) << "one place in the batch";
 }
 
-// The engine looks once more when nothing is left to do, after the client has its answer.
-TEST_F(BatchTimelineTest, HasThePrefixTree) {
-  open(/*reuses_blocks=*/true);
-  executor_->batch_timeline();
-  run(2);
-  std::vector<CachedRun> runs;
-  const auto is_released = [&] {
-    runs = executor_->batch_timeline().prefixes.runs;
-    return runs.size() == 2 && runs[0].held_blocks == 0 && runs[1].held_blocks == 0;
-  };
-  for (int i = 0; i < 500 && !is_released(); ++i) std::this_thread::sleep_for(10ms);
-  ASSERT_EQ(runs.size(), 2u) << "two prompts without a common beginning";
-  for (const CachedRun& one : runs) {
-    EXPECT_EQ(one.parent, -1);
-    EXPECT_GE(one.tokens, kTimelinePrompt);
-    EXPECT_LT(one.tokens, kTimelinePrompt + kTimelineTokens);
-    EXPECT_EQ(one.device_blocks, (one.tokens + kTimelineBlock - 1) / kTimelineBlock);
-    EXPECT_EQ(one.host_blocks + one.held_blocks, 0);
-  }
-  const auto json = parse_json(to_json(executor_->batch_timeline())).value();
-  EXPECT_EQ(json.at("prefixes").at("runs").as_array().size(), 2u);
-}
-
 TEST_F(BatchTimelineTest, NothingIsRecordedBeforeTheFirstCall) {
-  open(/*reuses_blocks=*/false);
   run(1);
   EXPECT_TRUE(executor_->batch_timeline().sequences.empty());
   run(1);

@@ -71,27 +71,9 @@ std::string to_json(const BatchTimeline& timeline) {
                          {"ended", s.ended},
                          {"spans", std::move(spans)}});
   }
-  json::array runs;
-  for (const CachedRun& run : timeline.prefixes.runs)
-    runs.push_back({{"parent", run.parent},
-                    {"instance", run.instance},
-                    {"tokens", run.tokens},
-                    {"device_blocks", run.device_blocks},
-                    {"host_blocks", run.host_blocks},
-                    {"held_blocks", run.held_blocks}});
-  const json::object prefixes = {{"left_out", timeline.prefixes.num_left_out},
-                                 {"runs", std::move(runs)}};
   return json::serialize(json::object{{"seconds", timeline.seconds},
                                       {"left_out", timeline.num_left_out},
-                                      {"sequences", std::move(sequences)},
-                                      {"prefixes", prefixes}});
-}
-
-std::string to_json(const std::vector<PlanDrawing>& drawings) {
-  json::array all;
-  for (const PlanDrawing& drawing : drawings)
-    all.push_back({{"name", drawing.name}, {"svg", drawing.svg}});
-  return json::serialize(json::object{{"drawings", std::move(all)}});
+                                      {"sequences", std::move(sequences)}});
 }
 
 std::string to_json(const IterationStats& s) {

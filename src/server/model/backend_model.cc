@@ -346,14 +346,14 @@ Status BackendModel::accept(InferenceRequest* request,
   return status;
 }
 
-StatusOr<std::string> BackendModel::view(const std::string& name) {
-  if (backend_->model_view == nullptr) return Model::view(name);
+StatusOr<std::string> BackendModel::batch_timeline() {
+  if (backend_->batch_timeline == nullptr) return Model::batch_timeline();
   if (!hold_open()) return unavailable("model '{}' is being unloaded", config().name);
-  TRITONSERVER_Message* message = nullptr;
-  const Status status = call_backend(
-      backend_->model_view, reinterpret_cast<TRITONBACKEND_Model*>(this), name.c_str(), &message);
+  TRITONSERVER_Message* timeline = nullptr;
+  const Status status = call_backend(backend_->batch_timeline,
+                                     reinterpret_cast<TRITONBACKEND_Model*>(this), &timeline);
   request_ended();
-  const std::unique_ptr<TRITONSERVER_Message> owner(message);
+  const std::unique_ptr<TRITONSERVER_Message> owner(timeline);
   if (!status.ok()) return status;
   return std::move(owner->text);
 }

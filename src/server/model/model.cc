@@ -143,9 +143,8 @@ bool Model::hold_open() {
   return !is_closed_;
 }
 
-StatusOr<std::string> Model::view(const std::string& name) {
-  return unsupported("model '{}' has no view '{}': its backend runs no language model",
-                     config().name, name);
+StatusOr<std::string> Model::batch_timeline() {
+  return unsupported("model '{}' has no batch of sequences to watch", config().name);
 }
 
 void Model::request_ended() {
