@@ -4,7 +4,7 @@ BUILD := build/release
 # CMake targets that `e2e` runs beside the program.
 E2E_TARGETS := triton_nereid_test nereid_hanging_plugin
 
-.PHONY: all setup quickstart docs deploy-test test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle packages packages-test gpu-build gpu-bundle gpu-test format options lint asan tsan clean
+.PHONY: all setup quickstart docs docs-test deploy-test test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle packages packages-test gpu-build gpu-bundle gpu-test format options lint asan tsan clean
 all: $(BUILD)/build.ninja
 	@tools/build.py $(BUILD) nereid
 
@@ -100,6 +100,10 @@ lint: $(BUILD)/build.ninja
 # The documents as a site, build/site: HTML with a search that needs no network; mkdocs comes from PyPI.
 docs:
 	tools/docs.sh build/site
+
+# The site in a real Chromium, opened from its folder: search without a network, no other hosts.
+docs-test: docs
+	python3 tests/docs/site.py build/site
 
 # The files of deploy/, each by its own tool or against its schema.
 deploy-test: all

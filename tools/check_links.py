@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Links of all Markdown files: a file, picture or folder that a link names is there, and so is the heading behind '#';
-so is each page docs/*.md that a script, or a text of the program, names.
+so is each page docs/*.md that a script, or a text of the program, names. The site (tools/docs/mkdocs.yml) has every page.
 usage: check_links.py [ROOT]    Exit status 1: a link leads nowhere."""
 import pathlib
 import re
@@ -66,12 +66,20 @@ def fault_of(page, target):
     return ""
 
 
+def missing_in_site(pages):
+    """Pages that `make docs` would refuse because no list of the site has them; site.py adds those of the sources."""
+    config = ROOT / "tools" / "docs" / "mkdocs.yml"
+    listed = set(re.findall(r"[\w/.-]+\.md", config.read_text("utf-8"))) if config.exists() else None
+    return [page for page in pages if listed is not None and page not in listed and page.split("/")[0] not in ("src", "tests")]
+
+
 def main():
-    count, faults = 0, []
+    count, faults, pages = 0, [], []
     for path in files():
         text = path.read_text("utf-8", "replace")
         shown = path.relative_to(ROOT)
         if path.suffix == ".md":
+            pages.append(shown.as_posix())
             for number, line in prose(text):
                 for target in LINK.findall(line):
                     count += 1
@@ -84,6 +92,7 @@ def main():
             count += 1
             if not (ROOT / found[0]).exists():
                 faults.append(f"{shown}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]}: no such file")
+    faults += [f"{page}: not in tools/docs/mkdocs.yml" for page in missing_in_site(pages)]
     print("\n".join(faults + [f"links: {count}, {len(faults)} lead nowhere"]))
     return 1 if faults else 0
 

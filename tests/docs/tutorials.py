@@ -1,6 +1,6 @@
 """Runs the commands of docs/tutorials as they stand there. A page's blocks of `sh` are one script, run in a folder with
-`models`; each line of a block of `text` must be in the output of the commands before it. Ports are free ones: the variables of
-`nereid serve` set them, and localhost:8000 and :8002 of the commands become theirs.
+`models` and `tests` of the checkout; each line of a block of `text` must be in the output of the commands before it. Ports
+are free ones: the variables of `nereid serve` set them, and localhost:8000 and :8002 of the commands become theirs.
 usage: tutorials.py BUILD_DIR [PAGE]...    python3 of the commands is the one that runs this file and has the package openai"""
 import os
 import pathlib
@@ -31,13 +31,14 @@ def run(page, build):
         script += f"printf '\\n=== {number}\\n'\n{text}" if kind == "sh" else ""
     script = script.replace("localhost:8000", f"localhost:{http}").replace("localhost:8002", f"localhost:{metrics}")
     with tempfile.TemporaryDirectory() as folder:
-        os.symlink(ROOT / "models", os.path.join(folder, "models"))
+        for name in ("models", "tests"):
+            os.symlink(ROOT / name, os.path.join(folder, name))
         env = {**os.environ, "NEREID_HTTP_PORT": str(http), "NEREID_METRICS_PORT": str(metrics), "NEREID_CONFIG": "", "HOME": folder,
                "PATH": f"{build}/bin:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
         env.setdefault("NEREID_CACHE_DIR", os.path.join(folder, "cache"))
         done = subprocess.run(["bash", "-m", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120, check=False)
-        left = sorted(set(os.listdir(folder)) - {"models", "cache", ".cache"})
+        left = sorted(set(os.listdir(folder)) - {"models", "tests", "cache", ".cache"})
     assert done.returncode == 0, f"{page.name}: exit status {done.returncode}\n{done.stdout}"
     assert not left, f"{page.name}: leaves {left}"
     outputs = dict(re.findall(r"^=== (\d+)\n(.*?)(?=^=== \d+\n|\Z)", done.stdout, re.M | re.S))

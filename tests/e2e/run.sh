@@ -87,6 +87,7 @@ step "$python" "$here/structured_output.py"
 step "$python" "$here/concurrency.py"
 step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 step python3 tests/docs/metrics.py "$NEREID_METRICS_URL"
+step python3 tests/docs/errors.py
 stop_server
 step python3 "$here/conversion.py" "$build"
 step python3 "$here/hub_layouts.py" "$build/bin/nereid"

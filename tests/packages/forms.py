@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Installs each download form in a copy of a bare root, serves models/quickstart there, asks for an answer, stops the server
-and removes what was installed. Prints for each the seconds to install, and from then to the first token.
+and removes what was installed. Prints for each the seconds to install, and from then to the first token; both together stay
+below 30. The image is served in 512 MiB of memory, too.
 
 usage: forms.py PACKAGES_DIR ROOTS_DIR WORK_DIR      (as root)"""
 import contextlib
@@ -15,8 +16,13 @@ import sys
 import tarfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+from skips import skip
+
 PATH = "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 WAIT = 60  # seconds
+MOST_SECONDS = 30  # to install and get a token
+MEMORY = 512 << 20  # of the small container
 
 
 def command_in(root, words, user=0):
@@ -33,13 +39,64 @@ def run_in(root, script):
     return done.stdout
 
 
+class MemoryGroup:
+    """A control group with a limit of memory, of either version of the kernel's interface."""
+
+    def __init__(self, limit):
+        base = pathlib.Path("/sys/fs/cgroup")
+        old = base / "memory"
+        self.is_old = (old / "memory.limit_in_bytes").exists()
+        self.folder = (old if self.is_old else base) / f"nereid-packages-test-{os.getpid()}"
+        self.folder.mkdir()
+        try:
+            self.file("memory.limit_in_bytes", "memory.max").write_text(str(limit))
+        except OSError:
+            self.folder.rmdir()
+            raise
+
+    def file(self, old_name, name):
+        return self.folder / (old_name if self.is_old else name)
+
+    def enter(self):
+        """For the process that runs it, and its children."""
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def is_killed(self):
+        """Whether the kernel has ended a process for want of memory."""
+        events = dict(line.split() for line in self.file("memory.oom_control", "memory.events").read_text().splitlines())
+        return events["oom_kill"] != "0"
+
+    def own_bytes(self):
+        """Memory of the processes; pages of files, which the kernel can drop, are not counted."""
+        stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+        return int(stat["total_rss" if self.is_old else "anon"])
+
+
 @contextlib.contextmanager
-def serving(root, words, user=0, environment=None):
+def memory_group(limit):
+    """None where the kernel gives this machine none."""
+    try:
+        group = MemoryGroup(limit)
+    except OSError as error:
+        skip("the image in 512 MiB", str(error))
+        yield None
+        return
+    try:
+        yield group
+        assert not group.is_killed(), "killed for want of memory"
+    finally:
+        group.folder.rmdir()
+
+
+@contextlib.contextmanager
+def serving(root, words, user=0, environment=None, group=None):
     """Gives the HTTP port. The server is process 1, as in a container; it must end well at SIGTERM."""
     ports, log = root / "tmp" / "ports", root / "tmp" / "log"
+    ports.unlink(missing_ok=True)
     with open(log, "w") as output:
         wrapper = subprocess.Popen(command_in(root, [*words, "--http-port", "0", "--metrics-port", "0", "--port-file", "/tmp/ports"], user),
-                                   env={"PATH": PATH, "HOME": "/tmp", **(environment or {})}, stdout=output, stderr=output)
+                                   env={"PATH": PATH, "HOME": "/tmp", **(environment or {})}, stdout=output, stderr=output,
+                                   preexec_fn=group and group.enter)
     try:
         limit = time.monotonic() + WAIT
         while not ports.exists():
@@ -149,6 +206,7 @@ def check_service(root, deb):
 
 def report(name, install, serve):
     print(f"{name:22} installed in {install:5.2f} s, first token {serve:5.2f} s later", flush=True)
+    assert install + serve < MOST_SECONDS, f"{name}: {install + serve:.1f} s"
 
 
 def check_image(name, layout_tar, work):
@@ -171,9 +229,17 @@ def check_image(name, layout_tar, work):
         subprocess.run(["tar", "-C", root, "-xzf", blob(layer)], check=True)
     installed = time.monotonic()
     environment = dict(entry.split("=", 1) for entry in config["Env"])
-    with serving(root, config["Entrypoint"] + config["Cmd"], int(config["User"].split(":")[0]), environment) as port:
+    words, user = config["Entrypoint"] + config["Cmd"], int(config["User"].split(":")[0])
+    with serving(root, words, user, environment) as port:
         report(name, installed - start, first_token(port) - installed)
     assert list((root / "var/cache/nereid").iterdir()), "no engine in the image's volume"
+    with memory_group(MEMORY) as group:
+        if group:
+            subprocess.run(["find", root / "var/cache/nereid", "-mindepth", "1", "-delete"], check=True)  # the engine is built again
+            start = time.monotonic()
+            with serving(root, words, user, environment, group) as port:
+                seconds = first_token(port) - start
+                print(f"{name + ' in 512 MiB':22} first token after {seconds:5.2f} s, {group.own_bytes() / (1 << 20):.0f} MiB of its own", flush=True)
     for folder in (layout, root):
         subprocess.run(["rm", "-rf", folder], check=True)
 
@@ -189,6 +255,7 @@ def main(packages, roots, work):
     deb, tar, wheel = only("nereid_*.deb"), only("nereid-*-x86_64.tar.gz"), only("nereid-*.whl")
     forms = [
         (".deb, Debian 12", "debian", deb, "apt-get install -y --no-install-recommends /tmp/FILE", "/usr", "dpkg -P nereid"),
+        (".deb, Debian 13", "debian13", deb, "apt-get install -y --no-install-recommends /tmp/FILE", "/usr", "dpkg -P nereid"),
         (".deb, Ubuntu 24.04", "ubuntu", deb, "apt-get install -y --no-install-recommends /tmp/FILE", "/usr", "dpkg -P nereid"),
         ("tar, Debian 12", "debian", tar, "cd /tmp; tar -xzf FILE; nereid-*/install.sh", "/usr/local", "/tmp/nereid-*-x86_64/install.sh --uninstall"),
         ("wheel, Debian 12", "debian-python", wheel, "python3 -m venv /opt/venv; pip install --no-index /tmp/FILE", "/opt/venv",
