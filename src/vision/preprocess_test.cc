@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/scratch_dir.h"
+#include "base/testing/source_dir.h"
 #include "vision/decode/test_pictures.h"
 #include "vision/processor.h"
 
@@ -98,6 +99,53 @@ TEST(Preprocess, HasTheValuesOfTransformers) {
     }
   }
   EXPECT_GT(num_compared, 500u);
+}
+
+// As pattern() of tests/golden/pictures.py.
+Image pattern(int32_t width, int32_t height, uint32_t seed) {
+  Image out{width, height, {}};
+  for (uint32_t y = 0; y < static_cast<uint32_t>(height); ++y)
+    for (uint32_t x = 0; x < static_cast<uint32_t>(width); ++x)
+      for (uint32_t c = 0; c < 3; ++c) {
+        const uint32_t hashed =
+            (x * 73856093u) ^ (y * 19349663u) ^ (c * 83492791u) ^ (seed * 7919u);
+        const uint32_t noise = (hashed * 2654435761u) >> 27;
+        out.rgb.push_back(static_cast<uint8_t>(x * 5 + y * 3 + c * 40 + noise));
+      }
+  return out;
+}
+
+TEST(Preprocess, HasTheValuesOfTransformersForOtherSizes) {
+  const auto golden = read_json_file(source_dir() + "/tests/golden/picture_sizes.json");
+  ASSERT_TRUE(golden.ok()) << golden.status();
+  const std::map<std::string, Case> all = cases();
+  std::map<std::string, ProcessorConfig> configs;
+  for (const auto& [name, made] : all) {
+    const auto config = config_of(made.config, made.encoder);
+    ASSERT_TRUE(config.ok()) << name << ": " << config.status();
+    configs[name] = *config;
+  }
+  size_t num_compared = 0;
+  for (size_t i = 0; i < golden->get_array().size(); ++i) {
+    const json::array& picture = golden->get_array()[i].get_array();
+    const Image image = pattern(picture[0].to_number<int32_t>(), picture[1].to_number<int32_t>(),
+                                static_cast<uint32_t>(i));
+    EXPECT_EQ(picture[2].get_object().size(), all.size());
+    for (const auto& [name, wanted] : picture[2].get_object()) {
+      if (wanted.is_null()) continue;  // refused by transformers
+      SCOPED_TRACE(fmt::format("{} picture {}", std::string_view(name), i));
+      const auto patches =
+          preprocess(image, configs.at(std::string(name)), all.at(std::string(name)).encoder);
+      ASSERT_TRUE(patches.ok()) << patches.status();
+      json::array got(patches->grid.begin(), patches->grid.end());
+      const auto crc = crc32(0, reinterpret_cast<const Bytef*>(patches->values.data()),
+                             static_cast<uInt>(patches->values.size() * sizeof(float)));
+      got.emplace_back(patches->width), got.emplace_back(static_cast<int64_t>(crc));
+      EXPECT_EQ(json::value(got), wanted);
+      ++num_compared;
+    }
+  }
+  EXPECT_GT(num_compared, 1700u);
 }
 
 TEST(Preprocess, NumberOfTokensFollowsTheMerge) {

@@ -4,6 +4,8 @@
     pip install pillow==11.3.0 numpy 'transformers<5'
     pictures.py              writes tests/pictures/*, tests/golden/pictures.{json,bin}
     pictures.py NAME...      adds what these processors make of tests/pictures to the .json
+    pictures.py --sizes      writes tests/golden/picture_sizes.json: what all processors make of 140 pictures of other
+                             sizes, whose pixels follow from pattern()
 
 The .bin has the pixels of each picture as transformers' load_image() gives them (RGB, 8 bits); the
 .json their sizes, and for each processor the size and the CRC-32 of its values as float32, in the
@@ -221,6 +223,30 @@ def add(processors):
     write_list(golden)
 
 
+def pattern(width, height, seed):
+    """Colours that rise in steps, with noise; src/vision/preprocess_test.cc makes the same."""
+    y, x, c = np.mgrid[0:height, 0:width, 0:3].astype(np.uint32)
+    hashed = (x * 73856093) ^ (y * 19349663) ^ (c * 83492791) ^ np.uint32(seed * 7919)
+    noise = (hashed * np.uint32(2654435761)) >> np.uint32(27)
+    return ((x * 5 + y * 3 + c * 40 + noise) & 255).astype(np.uint8)
+
+
+def sizes():
+    """For each picture width, height and, by processor, grid, width of a row and CRC-32; null: refused."""
+    random = np.random.default_rng(47)
+    out = []
+    for seed in range(140):
+        longest = [12, 40, 120, 300][seed % 4]
+        width, height = (int(n) for n in random.integers(1, longest + 1, 2))
+        if seed % 20 == 19:
+            width = 1 + seed % 3
+        image = Image.fromarray(pattern(width, height, seed), "RGB")
+        made = {name: made_of(image, name) for name in PROCESSORS}
+        out.append([width, height, {name: m and m["grid"] + [m["width"], m["crc"]] for name, m in made.items()}])
+    text = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in out)
+    (ROOT / "golden" / "picture_sizes.json").write_text("[\n" + text + "\n]\n")
+
+
 def main():
     folder = ROOT / "pictures"
     folder.mkdir(exist_ok=True)
@@ -239,7 +265,9 @@ def main():
 
 
 warnings.simplefilter("ignore")
-if sys.argv[1:]:
+if sys.argv[1:] == ["--sizes"]:
+    sizes()
+elif sys.argv[1:]:
     add(sys.argv[1:])
 else:
     main()

@@ -139,6 +139,49 @@ TEST(Image, DamagedHeadersAreRefused) {
   EXPECT_THAT(error_of(with(webp, 12, "ABCD")), HasSubstr("damaged"));
 }
 
+// Sides of 60,000 pixels, or more than a file's format has, in the header of `file`.
+std::string with_lying_header(std::string file) {
+  if (file.starts_with("\x89PNG"))
+    return with(file, 16, std::string_view("\0\0\xEA\x60\0\0\xEA\x60", 8));
+  if (file.starts_with("GIF")) return with(file, 6, "\xFF\xFF\xFF\xFF");
+  if (file.starts_with("RIFF")) return with(file, 4, std::string_view("\0\0\0\0", 4));
+  for (const char* frame : {"\xFF\xC0", "\xFF\xC1", "\xFF\xC2"})
+    if (const size_t at = file.find(frame); at != std::string::npos)
+      return with(file, at + 5, "\xEA\x60\xEA\x60");
+  return file;
+}
+
+// Each picture cut, with a file of another format behind or in front, with the signature of another
+// format, with a header that lies.
+TEST(Image, HostileFilesAreRefusedWithinBounds) {
+  constexpr size_t kMost = size_t{1} << 24;
+  constexpr std::string_view kSignatures[] = {"\x89PNG\r\n\x1a\n", "GIF89a", "\xFF\xD8\xFF\xE0",
+                                              "RIFF\xFF\xFF\xFF\xFFWEBPVP8 "};
+  const auto bounded = [](size_t bytes) {
+    return bytes > kMost ? internal_error("held {} bytes", bytes) : ok();
+  };
+  size_t count = 0;
+  const auto refuse = [&](std::string_view what, std::string_view file) {
+    SCOPED_TRACE(what);
+    error_of(file, {.hold = bounded});
+    ++count;
+  };
+  const std::string zip_end = "PK\5\6" + std::string(18, '\0');
+  for (const GoldenPicture& golden : golden_pictures()) {
+    SCOPED_TRACE(golden.name);
+    const std::string file = picture_file(golden.name);
+    refuse("cut", std::string_view(file).substr(0, file.size() / 5));
+    refuse("ZIP behind", file + zip_end);
+    refuse("text in front", "<html>" + file);
+    refuse("lying header", with_lying_header(file));
+    const std::string_view other = kSignatures[count / 5 % std::size(kSignatures)];
+    if (!file.starts_with(other.substr(0, 4)))
+      refuse("other signature",
+             with(file, 0, other.substr(0, std::min(other.size(), file.size()))));
+  }
+  EXPECT_GE(count, 200u);
+}
+
 TEST(Image, ScansOfAProgressiveFileAreBounded) {
   // A progressive JPEG whose last scan is repeated.
   const std::string file = picture_file("progressive.jpg");
