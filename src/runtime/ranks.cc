@@ -99,8 +99,8 @@ Status fits(const std::filesystem::path& model_dir, const ExecutorConfig& config
                             limits.max_sequence_length, wanted);
 }
 
-// As many ranks for each joined process, neighbours in one: tensor ranks exchange most. Of the
-// ranks behind those of process 0.
+// The processes of the ranks behind those of process 0: as many ranks for each joined process,
+// neighbours in one, since tensor ranks exchange most.
 StatusOr<std::vector<int32_t>> spread_ranks(const LaunchedJob& job, const io::Mapping& mapping) {
   if (mapping.world() % job.size != 0)
     return invalid_argument(
@@ -262,7 +262,7 @@ StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& 
   ASSIGN_OR_RETURN(std::vector<std::string> names, listed_devices(config, num_ranks));
   ASSIGN_OR_RETURN(const auto job, launched_job());
   const bool is_launched = job && config.num_threads == 0 && config.process_mode == "leader";
-  // Of joined processes each has as many ranks.
+  // Joined processes have as many ranks each.
   const int32_t num_shares = job && job->hosts ? std::min(job->size, num_ranks) : num_ranks;
   const int32_t threads = is_launched              ? launched_threads(*job) * num_shares
                           : config.num_threads > 0 ? config.num_threads

@@ -53,9 +53,8 @@ struct LaunchedHosts {
   runtime::HostGroupOptions leader;
   runtime::HostWorkerOptions worker;
 };
-// From the launcher's variables and NEREID_JOIN, NEREID_JOIN_TOKEN_FILE, NEREID_JOIN_TLS_CERT,
-// NEREID_JOIN_TLS_KEY, NEREID_JOIN_TLS_ROOT. No value: not launched, or not both of the first two.
-// InvalidArgument: variables.
+// Reads the launcher's variables, NEREID_JOIN, NEREID_JOIN_TOKEN_FILE and NEREID_JOIN_TLS_CERT,
+// _KEY, _ROOT. No value: not launched, or not both of the first two. InvalidArgument: variables.
 StatusOr<std::optional<LaunchedHosts>> launched_hosts(const LwsVariables& environment);
 
 }  // namespace nereid::cli

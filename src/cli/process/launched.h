@@ -10,8 +10,7 @@
 namespace nereid::cli {
 
 // A launched process above 0: runs ranks until process 0 ends; the exit code, with which the
-// process must end. No value: it is none. Errors: those of runtime::launched_job() and
-// launched_hosts().
+// process must end. No value: it is none. Errors: launched_job(), launched_hosts().
 StatusOr<std::optional<int>> serve_if_launched_above_0();
 
 // To be called with checked flags, before ports are opened and models loaded, and with SIGTERM

@@ -16,7 +16,7 @@ namespace nereid::runtime {
 
 // Processes of a job that have joined this one through the network, see host_group.h.
 struct JoinedHosts {
-  // Of the processes from 1 on: where they take ranks; port 0: it has ended, and no other has
+  // Addresses where the processes from 1 on take ranks; port 0: it has ended, and no other has
   // joined in its place.
   std::vector<HostAddress> workers;
   bool share_memory = false;  // all are on this host

@@ -115,7 +115,7 @@ class HostLeader final : public GroupLeader {
   }
 
  private:
-  // Of processes that have joined; the places of others are free or reserved.
+  // Number of places that no joined process has: they are free or reserved.
   size_t num_missing() const {
     return static_cast<size_t>(std::ranges::count_if(
         workers_, [](const auto& worker) { return !worker || !worker->socket; }));
@@ -178,7 +178,7 @@ class HostLeader final : public GroupLeader {
     return ok();
   }
 
-  // Tells a process its place; whether it shows the bytes of the probe, and so is on this host.
+  // Sends a process its place; whether it shows the bytes of the probe, and so is on this host.
   StatusOr<bool> compare_memory(const HostConnection& connection, size_t place) const {
     RETURN_IF_ERROR(send_frame(connection.socket, {{"rank", static_cast<int64_t>(place) + 1},
                                                    {"size", options_.size},
@@ -189,7 +189,7 @@ class HostLeader final : public GroupLeader {
     return seen == probe_.text();
   }
 
-  // Tells the backends who is here.
+  // Writes who is here, for the backends.
   Status publish() {
     JoinedHosts hosts{.share_memory = shares_memory(),
                       .token_file = std::filesystem::absolute(options_.token_file),

@@ -234,7 +234,7 @@ TEST_F(HostLeading, SilentConnectionsMakeNoOtherWait) {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     while (::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // nobody listens yet
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the leader does not listen yet
   }
   const comm::Descriptor worker = join(7);
   thread_.join();

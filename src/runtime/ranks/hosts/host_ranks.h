@@ -24,8 +24,7 @@ class HostRanks {
     int32_t tp = 1, pp = 1;
     std::vector<int32_t> processes;  // [tp * pp] of the ranks; those of process 0 come first
   };
-  // `limit`: of a wait in an exchange through memory. Errors: read_host_secrets(),
-  // create_shared_group().
+  // `limit`: of a wait in an exchange through memory. Errors: of the secrets' files, of memory.
   static StatusOr<HostRanks> create(LaunchedJob job, Layout layout, Duration limit);
 
   // Ranks exchange through what this object has; else through segments of this host's memory.
@@ -38,10 +37,9 @@ class HostRanks {
 
   // Connects the ranks of process 0 to their groups. After start() of every other rank.
   Status connect(Time deadline);
-  // Of a rank of process 0, once, after connect().
+  // Communicators of a rank of process 0; once, after connect().
   exec::RankComms take_comms(int32_t rank) { return std::move(comms_[static_cast<size_t>(rank)]); }
-  // Ends the exchange of the ranks of process 0, and so that of those connected to them. Any
-  // thread.
+  // Ends the exchange of process 0's ranks, and so that of those connected to them. Any thread.
   void abort(const Status& reason) const;
 
  private:

@@ -21,8 +21,7 @@ namespace nereid::runtime {
 //   "beats"  id of the rank; answered: signs of life from then on
 //   "peer"   id of a group, from, to: answered: an exchange of the two ranks from then on
 // A group of ranks: where its members take connections, "" for those of the serving process. Each
-// rank connects to those above it. All at one address: they exchange through the memory of their
-// process.
+// rank connects to those above it. With one address for all, memory of that process carries them.
 struct HostRankGroup {
   std::string id;
   std::vector<std::string> members;  // [size] by rank in the group
