@@ -26,7 +26,7 @@ BASE = ("--device", "cpu", "--threads", "2")
 MODES = {"leader": ("--tp", "2"), "rank-processes": ("--tp", "2", "--rank-processes"), "orchestrator": ("--process-mode", "orchestrator"),
          "join-memory": ("--tp", "2"), "join-tcp": ("--tp", "2", "--join-exchange", "tcp"),
          "join-restart": ("--tp", "2", "--join-exchange", "tcp", "--restart-failed", "true")}
-# Expected outcome by mode, process and signal. stop: all end in order. die: all end. fail: the model becomes unready, requests
+# Expected outcome by mode, process and signal, under load. stop: all end in order. die: all end. fail: the model becomes unready, requests
 # are answered, the server ends when it is told to. back: the model fails and serves again. ignore: nothing happens.
 OUTCOMES = {("leader", "server", "TERM"): "stop", ("leader", "server", "KILL"): "die"}
 for mode in ("rank-processes", "orchestrator"):
@@ -37,7 +37,11 @@ for mode in ("join-memory", "join-tcp"):
     OUTCOMES.update({(mode, "server", "TERM"): "stop", (mode, "server", "KILL"): "die", (mode, "rank", "TERM"): "stop",
                      (mode, "rank", "KILL"): "fail", (mode, "rank", "STOP"): "fail"})
 OUTCOMES.update({("join-restart", "server", "TERM"): "stop", ("join-restart", "rank", "TERM"): "stop", ("join-restart", "rank", "KILL"): "back"})
-# Processes that mpirun has started (launched.py): go on: nothing happens.
+# At a random moment of the start, of the load of the model or of what follows. end: all end, at the latest when the server is told to.
+STARTING = "starting-"
+for mode in MODES:
+    OUTCOMES.update({(mode, STARTING + who, "KILL"): "end" for who in ("server", "rank") if mode != "leader" or who == "server"})
+# Processes that mpirun has started (launched.py). go on: nothing happens.
 LAUNCHED = "mpirun"
 
 
@@ -111,10 +115,48 @@ def is_ready(group):
         return False
 
 
+def start_group(folder, mode):
+    restarts = {"worker_flags": ("--restart",)} if mode == "join-restart" else {}
+    return (Group if mode.startswith("join") else Alone)(folder, *BASE, *MODES[mode], **restarts)
+
+
+def kill_starting(folder, mode, who, seed):
+    """As kill_round(), at a moment before the group is ready, or little later."""
+    group, victims, figures = start_group(folder, mode), [], {"codes": []}
+    server = group.leader.process
+    try:
+        draw = random.Random(seed)
+        time.sleep(draw.random() * 2)
+        if who == STARTING + "rank":  # processes that the server starts may come later, and not at all when it is slow
+            within(NOTICED_WITHIN, lambda: group.workers or server.poll() is not None or children(server.pid))
+        ranks = [worker.process.pid for worker in group.workers] or (children(server.pid) if server.poll() is None else [])
+        victims = [server.pid, *ranks]
+        victim = server.pid if who == STARTING + "server" or not ranks else draw.choice(ranks)
+        os.kill(victim, signal.SIGKILL)
+        within(NOTICED_WITHIN / 2, lambda: server.poll() is not None)
+        begin = time.monotonic()
+        if server.poll() is None:
+            victims += children(server.pid)
+            server.terminate()
+        if victim == server.pid:  # workers that it has not met wait for another one
+            for worker in group.workers:
+                worker.process.terminate()
+        for process in group.all():
+            if within(2 * ENDS_WITHIN + 30, lambda process=process: process.process.poll() is not None) is None:
+                return "goes on", figures, collections.Counter()
+        figures.update(ended=time.monotonic() - begin, codes=[process.process.returncode for process in group.all()])
+        left = within(1, lambda: not any(exists(pid) for pid in victims)) is None
+        return "left over" if left else None, figures, collections.Counter()
+    finally:
+        for pid in victims:
+            if exists(pid):
+                os.kill(pid, signal.SIGKILL)
+        group.kill_all()
+
+
 def kill_round(folder, mode, who, name, seed):
     """A fault, or None; seconds until it was noticed and until all had ended; answers."""
-    restarts = {"worker_flags": ("--restart",)} if mode == "join-restart" else {}
-    group = (Group if mode.startswith("join") else Alone)(folder, *BASE, *MODES[mode], **restarts)
+    group = start_group(folder, mode)
     victims, figures, load = [], {"codes": []}, None
     try:
         group.wait_ready()
@@ -171,6 +213,8 @@ def one_round(task):
     seed = "%d %s %s %s %d" % (seed, mode, who, name, number)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         try:
+            if who.startswith(STARTING):
+                return (mode, who, name), *kill_starting(folder, mode, who, seed)
             if mode != LAUNCHED:
                 return (mode, who, name), *kill_round(folder, mode, who, name, seed)
             import launched
