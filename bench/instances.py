@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("flags", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     nereid = os.path.join(options.build, "bin", "nereid")
     found = {kind: [] for kind in KINDS}
     for _ in range(options.rounds):

@@ -242,7 +242,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=max(len(os.sched_getaffinity(0)) // 4, 1))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("only", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     cases = {**OUTCOMES}
     bench = None
     with tempfile.TemporaryDirectory() as work:
