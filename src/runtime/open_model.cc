@@ -108,13 +108,17 @@ Status start_processes(const ExecutorConfig& config, Health& health, RankEngines
   ASSIGN_OR_RETURN(std::vector<int32_t> participants, launched_participants(config, mapping));
   const bool is_orchestrator = is_orchestrated(config);
   if (!is_orchestrator && !config.rank_processes && participants.empty()) return ok();
+  const int32_t num_own = participants.empty()
+                              ? (is_orchestrator ? 0 : 1)
+                              : mapping.world() - static_cast<int32_t>(participants.size());
   RankProcessOptions options{.tp = mapping.tp,
                              .pp = mapping.pp,
-                             .first = is_orchestrator ? 0 : 1,
+                             .first = num_own,
                              .participants = std::move(participants),
                              .isa = config.isa,
                              .device_timeout = std::chrono::seconds(config.device_timeout_secs)};
-  if (!is_orchestrator) options.local = {&ranks.devices[0]->device->health()};
+  for (int32_t r = 0; r < num_own; ++r)
+    options.local.push_back(&ranks.devices[static_cast<size_t>(r)]->device->health());
   ASSIGN_OR_RETURN(const auto job, launched_job());
   const bool has_hosts = job && job->hosts;
   // Launched processes have the cores that they are bound to.
@@ -169,7 +173,10 @@ StatusOr<std::unique_ptr<exec::Runner>> load_processes(RankEngines ranks,
   std::vector<exec::RankGroup::Rank> runners;
   for (size_t r = 0; r < first; ++r) {
     const kernels::OpenedDevice& own = *ranks.devices[r];
-    own.device->health().set_peers(remote);
+    std::vector<const Health*> peers = remote;
+    for (size_t other = 0; other < first; ++other)
+      if (other != r) peers.push_back(&ranks.devices[other]->device->health());
+    own.device->health().set_peers(std::move(peers));
     ASSIGN_OR_RETURN(exec::RankComms comms, processes.comms(static_cast<int32_t>(r)));
     auto runner = exec::make_runner(std::move(ranks.files[r]), *own.device, own.registry, limits,
                                     forced, std::move(comms));

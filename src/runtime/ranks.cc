@@ -99,6 +99,22 @@ Status fits(const std::filesystem::path& model_dir, const ExecutorConfig& config
                             limits.max_sequence_length, wanted);
 }
 
+// The processes of the ranks behind those of process 0: as many ranks for each joined process,
+// neighbours in one, since tensor ranks exchange most.
+StatusOr<std::vector<int32_t>> spread_ranks(const LaunchedJob& job, const io::Mapping& mapping) {
+  if (mapping.world() % job.size != 0)
+    return invalid_argument(
+        "hosts: {} processes for {} ranks (tensor_parallel {} * pipeline_parallel {}): their "
+        "number "
+        "must divide that of the ranks, or participant_ids must name the process of each rank",
+        job.size, mapping.world(), mapping.tp, mapping.pp);
+  const int32_t num_each = mapping.world() / job.size;
+  std::vector<int32_t> participants;
+  for (int32_t rank = num_each; rank < mapping.world(); ++rank)
+    participants.push_back(rank / num_each);
+  return participants;
+}
+
 }  // namespace
 
 StatusOr<std::vector<std::string>> read_devices(std::string_view list) {
@@ -205,6 +221,7 @@ StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& confi
   if (job->rank != 0)
     return invalid_argument("{}: process 0 opens the models of all", text_of(*job));
   if (config.participant_ids.empty()) {
+    if (job->hosts) return spread_ranks(*job, mapping);
     if (mapping.world() != job->size)
       return invalid_argument(
           "{} started {} processes, but the model has {} ranks (tensor_parallel {} * "
@@ -230,7 +247,13 @@ StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& confi
     return invalid_argument(
         "participant_ids: '{}': in process mode leader the first one is 0, the process that serves",
         config.participant_ids);
-  participants.erase(participants.begin());
+  const auto others = std::ranges::find_if(participants, [](int32_t p) { return p != 0; });
+  if (std::find(others, participants.end(), 0) != participants.end())
+    return invalid_argument(
+        "participant_ids: '{}': the ranks of process 0 are the first ones; here one comes behind a "
+        "rank of another process",
+        config.participant_ids);
+  participants.erase(participants.begin(), others);
   return participants;
 }
 
@@ -239,7 +262,9 @@ StatusOr<std::vector<kernels::OpenedDevice>> open_devices(const ExecutorConfig& 
   ASSIGN_OR_RETURN(std::vector<std::string> names, listed_devices(config, num_ranks));
   ASSIGN_OR_RETURN(const auto job, launched_job());
   const bool is_launched = job && config.num_threads == 0 && config.process_mode == "leader";
-  const int32_t threads = is_launched              ? launched_threads(*job) * num_ranks
+  // Joined processes have as many ranks each.
+  const int32_t num_shares = job && job->hosts ? std::min(job->size, num_ranks) : num_ranks;
+  const int32_t threads = is_launched              ? launched_threads(*job) * num_shares
                           : config.num_threads > 0 ? config.num_threads
                                                    : num_usable_cores();
   std::vector<kernels::OpenedDevice> devices;

@@ -36,10 +36,10 @@ StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
 // Processes in a list: "1,2"; empty: none. InvalidArgument naming `participant_ids`.
 StatusOr<std::vector<int32_t>> read_participants(std::string_view list);
 
-// Launched processes, of which this is process 0: in leader mode those of the ranks above 0, in
-// orchestrator mode, if participant_ids has any, those of all ranks. Empty: this process was
-// started alone, or starts processes itself. InvalidArgument: the numbers of ranks and of processes
-// differ; this is another process.
+// Launched processes, of which this is process 0: in leader mode those of the ranks behind its own,
+// which are the first ones (of joined processes several, else one), in orchestrator mode, if
+// participant_ids has any, those of all ranks. Empty: this process was started alone, or starts
+// processes itself. InvalidArgument: numbers of ranks and processes that do not fit; not process 0.
 StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& config,
                                                      const io::Mapping& mapping);
 

@@ -108,6 +108,28 @@ TEST(Ranks, LaunchedProcessesHaveTheRanks) {
               HasSubstr("process 1 of 4 (nereid): process 0 opens the models"));
 }
 
+// Process 0 of three that are on several hosts.
+TEST(Ranks, JoinedProcessesHaveSeveralRanks) {
+  const ScratchDir dir = ScratchDir::create().value();
+  const std::string path = dir.path() / "hosts";
+  ASSERT_TRUE(write_file_atomic(path, joined_hosts_json({.workers = {{"a", 1}, {"b", 2}}})).ok());
+  ::setenv(kJoinedHosts, path.c_str(), 1);
+  ExecutorConfig c;
+  const auto participants = [&](const char* ids, io::Mapping mapping) {
+    c.participant_ids = ids;
+    return launched_participants(c, mapping);
+  };
+  EXPECT_THAT(participants("", {.tp = 3}).value(), ElementsAre(1, 2));
+  EXPECT_THAT(participants("", {.tp = 2, .pp = 3}).value(), ElementsAre(1, 1, 2, 2));
+  EXPECT_THAT(participants("0,0,2,2", {.tp = 2, .pp = 2}).value(), ElementsAre(2, 2));
+  EXPECT_THAT(
+      participants("", {.tp = 4}).status().ToString(),
+      HasSubstr("hosts: 3 processes for 4 ranks (tensor_parallel 4 * pipeline_parallel 1)"));
+  EXPECT_THAT(participants("0,1,0,2", {.tp = 4}).status().ToString(),
+              HasSubstr("the ranks of process 0 are the first ones"));
+  ::unsetenv(kJoinedHosts);
+}
+
 TEST(Ranks, LaunchedProcessesTakeTheRanksOfTheModel) {
   const ScratchDir dir = ScratchDir::create().value();
   ASSERT_TRUE(write_file_atomic(dir.path() / "config.json",

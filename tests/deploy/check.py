@@ -98,7 +98,7 @@ def check_leader_worker():
     assert group["spec"]["startupPolicy"] == "LeaderCreated", "process 0 waits for the others"
     template = group["spec"]["leaderWorkerTemplate"]
     assert set(template) == {"size", "restartPolicy", "leaderTemplate", "workerTemplate"}, template.keys()
-    assert template["restartPolicy"] == "RecreateGroupOnPodRestart"
+    assert template["restartPolicy"] == "None"
     for role in ("leader", "worker"):
         pod = {"apiVersion": "v1", "kind": "Pod", **template[role + "Template"]}
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)

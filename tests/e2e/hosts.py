@@ -1,10 +1,12 @@
 """`nereid serve --hosts N` with `nereid worker` processes that join it through 127.0.0.1: answers have the bits of one rank,
-whether ranks exchange through memory or TCP, with TLS or without; wrong tokens, versions and engines are refused with a line; a
-process that dies or hangs is noticed; nothing is left over.
+whether ranks exchange through memory or TCP, with TLS or without, one or two ranks in a process; wrong tokens, versions and
+engines are refused with a line; a process that dies or hangs is noticed; one that is started again takes its place; nothing is
+left over.
 
 usage: hosts.py BUILD_DIR"""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,10 +32,12 @@ def wait_for(condition, what, limit=LIMIT):
         time.sleep(0.02)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def children(pid):
+    found = []
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/children" % (pid, task), encoding="utf-8") as file:
+            found += [int(word) for word in file.read().split()]
+    return found
 
 
 class Process:
@@ -58,8 +62,8 @@ class Process:
 class Group:
     """A serving process and the workers of its other ranks."""
 
-    def __init__(self, folder, *flags, hosts=2, worker_flags=(), leader_flags=(), model=MODEL, workers=None, **environment):
-        self.folder, self.join, self.hosts = folder, free_port(), hosts
+    def __init__(self, folder, *flags, hosts=2, worker_flags=(), leader_flags=(), model=MODEL, workers=None, join=0, **environment):
+        self.folder, self.hosts = folder, hosts
         self.token = os.path.join(folder, "token")
         with open(self.token, "w", encoding="utf-8") as file:
             file.write("0123456789abcdef0123456789abcdef\n")
@@ -68,8 +72,16 @@ class Group:
             os.remove(self.ports)
         self.leader = Process(folder, "leader", "serve", model, "--http-port", "0", "--grpc-port", "-1", "--metrics-port", "0",
                               "--host", "127.0.0.1", "--port-file", self.ports, "--hosts", str(hosts), "--join-token-file", self.token,
-                              "--join-address", "127.0.0.1:%d" % self.join, *flags, *leader_flags, **environment)
+                              "--join-address", "127.0.0.1:%d" % join, *flags, *leader_flags, **environment)
+        self.join = join or self.find_port()
         self.workers = [self.worker(i, *worker_flags) for i in range(1, hosts)] if workers is None else workers
+
+    def find_port(self):
+        def found():
+            return re.search(r"waiting at 127\.0\.0\.1:(\d+) for", self.leader.log())
+        wait_for(lambda: found() or self.leader.process.poll() is not None, self.leader.log)
+        assert found(), self.leader.log()
+        return int(found()[1])
 
     def worker(self, number, *flags, token=None, join=None):
         return Process(self.folder, "worker%d" % number, "worker", "--join", "127.0.0.1:%d" % (join or self.join), "--token-file",
@@ -85,8 +97,15 @@ class Group:
         wait_for(lambda: os.path.exists(self.ports) or self.leader.process.poll() is not None, self.logs)
         assert self.leader.process.poll() is None, self.logs()
         with open(self.ports, encoding="utf-8") as file:
-            self.http = dict(line.strip().split("=") for line in file)["http"]
+            ports = dict(line.strip().split("=") for line in file)
+        self.http, self.metrics = ports["http"], ports["metrics"]
         return self
+
+    def metric(self, family):
+        """The sum of a family's values; None: there is none."""
+        with urllib.request.urlopen("http://127.0.0.1:%s/metrics" % self.metrics, timeout=LIMIT) as page:
+            found = [float(line.rsplit(" ", 1)[1]) for line in page.read().decode().splitlines() if line.startswith(family + "{")]
+        return sum(found) if found else None
 
     def get(self, path):
         try:
@@ -111,7 +130,7 @@ class Group:
             process.ends(0)
 
     def kill_all(self):
-        for process in self.all():
+        for process in self.all():  # a supervisor's child ends with it
             if process.process.poll() is None:
                 process.process.kill()
                 process.process.wait()
@@ -193,10 +212,65 @@ def four_ranks_with_tls(folder, groups):
     groups[0].stop()
 
 
+def two_ranks_each(folder, groups):
+    """Processes with two ranks of the model: tensor ranks in one process, and tensor ranks of both."""
+    for flags in (("--tp", "2", "--pp", "2", "--join-exchange", "tcp"), ("--tp", "4", "--join-exchange", "tcp"), ("--tp", "2", "--pp", "2")):
+        group = Group(folder, *flags, *INVARIANT).wait_ready()
+        groups.append(group)
+        check(group)
+        group.stop(group.workers[0])
+    group = Group(folder, "--tp", "3", *INVARIANT)
+    groups.append(group)
+    group.leader.ends(1)
+    assert "hosts: 2 processes for 3 ranks" in group.leader.log(), group.logs()
+    group.workers[0].ends(None)
+
+
+def silent_peers(folder, groups):
+    """More connections that say nothing than hellos are awaited: the worker joins, and takes its rank."""
+    group = Group(folder, "--tp", "2", "--join-exchange", "tcp", *INVARIANT, workers=[])
+    groups.append(group)
+    peers = [socket.create_connection(("127.0.0.1", group.join)) for _ in range(300)]
+    peers[-1].sendall(b"\x40")  # the beginning of a frame
+    group.workers.append(group.worker(1))
+    group.wait_ready()
+    check(group)
+    for peer in peers:
+        peer.close()
+    group.stop()
+
+
+def worker_comes_back(folder, groups):
+    """A killed worker's supervisor starts another one, which joins; the leader opens the model again, with a back-off."""
+    group = Group(folder, "--tp", "2", "--join-exchange", "tcp", "--restart-failed", "true", *INVARIANT, worker_flags=("--restart",)).wait_ready()
+    groups.append(group)
+    check(group)
+    for restarts in (1, 2):
+        (child,) = children(group.workers[0].process.pid)
+        os.kill(child, signal.SIGKILL)
+        wait_for(lambda: group.metric("nereid_instance_restarts_total") == restarts and group.metric("nereid_instance_healthy") == 1, group.logs)
+        wait_for(lambda: group.get("/v2/models/tensorrt_llm/ready") == 200, group.logs)
+        check(group)
+    group.stop()
+
+
+def leader_comes_back(folder, groups):
+    """A worker that is started again joins the next leader."""
+    group = Group(folder, "--tp", "2", *INVARIANT, worker_flags=("--restart",)).wait_ready()
+    groups.append(group)
+    group.leader.process.kill()
+    group.leader.ends(None)
+    second = Group(folder, "--tp", "2", *INVARIANT, join=group.join, workers=[])
+    second.workers, group.workers = group.workers, []
+    groups.append(second)
+    second.wait_ready()
+    check(second)
+    second.stop()
+
+
 def refusals(folder, groups):
     group = Group(folder, "--tp", "2", *INVARIANT, workers=[])
     groups.append(group)
-    wait_for(lambda: "waiting at" in group.leader.log(), group.logs)
     other = os.path.join(folder, "other")
     with open(other, "w", encoding="utf-8") as file:
         file.write("fedcba9876543210fedcba9876543210")
@@ -271,7 +345,7 @@ def leader_dies(folder, groups):
     assert "has ended" in group.workers[0].log(), group.logs()
 
 
-SCENARIOS = [one_rank, memory, tcp, four_ranks_with_tls, refusals, other_engine, dies(signal.SIGKILL, "auto"), dies(signal.SIGKILL, "tcp"),
+SCENARIOS = [one_rank, memory, tcp, four_ranks_with_tls, two_ranks_each, silent_peers, worker_comes_back, leader_comes_back, refusals, other_engine, dies(signal.SIGKILL, "auto"), dies(signal.SIGKILL, "tcp"),
              dies(signal.SIGSTOP, "tcp"), leader_dies]
 
 

@@ -2,13 +2,17 @@
 """One server of several processes that mpirun or launch_triton_server.py has started: every form of command with engines
 of 2 and 4 ranks, the same answers as from one process, models unloaded and loaded, and processes killed.
 
-usage: launched.py BUILD_DIR [--rounds N]     N rounds of every kill; without it one round of some
+Every kill, many times: kill_rounds.py.
+
+usage: launched.py BUILD_DIR [--only NAME]
 """
 import argparse
 import concurrent.futures
+import copy
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -97,7 +101,17 @@ class Group:
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
+    def find_port(self):
+        """The HTTP port of a server that has chosen it."""
+        def found():
+            return re.search(r"Started HTTPService at \S+:(\d+)", self.log())
+        wait_for(lambda: found() or self.process.poll() not in (None, 0), lambda: "no port:\n" + self.log()[-4000:])
+        assert found(), "it ended early:\n" + self.log()[-4000:]
+        self.port = int(found()[1])
+
     def wait_ready(self, path="/v2/health/ready"):
+        if self.port == 0:
+            self.find_port()
         wait_for(lambda: ask(self.port, path)[0] == 200 or self.process.poll() not in (None, 0),
                  lambda: "not ready:\n" + self.log()[-4000:])
         assert self.process.poll() in (None, 0), "it ended early:\n" + self.log()[-4000:]
@@ -138,7 +152,7 @@ class Bench:
     """Engines and repositories, and the answer of one process."""
 
     def __init__(self, build, work):
-        self.bin, self.work = os.path.join(build, "bin"), work
+        self.bin, self.work, self.engines = os.path.join(build, "bin"), work, work
         os.environ["PATH"] = self.bin + os.pathsep + os.environ["PATH"]
         os.environ["NEREID"] = os.path.join(self.bin, "nereid")
         os.environ["NEREID_CACHE_DIR"] = os.path.join(work, "cache")
@@ -155,7 +169,7 @@ class Bench:
         assert done.returncode == 0, "%s:\n%s" % (command, done.stdout[-3000:])
 
     def engine(self, world):
-        return os.path.join(self.work, "engine%d" % world)
+        return os.path.join(self.engines, "engine%d" % world)
 
     def repository(self, world):
         return os.path.join(self.work, "repository%d" % world)
@@ -163,9 +177,18 @@ class Bench:
     def start(self, command, mark, port, **environment):
         return Group(self.work, command, mark, port, **environment)
 
-    def same_command(self, world, *flags, count=None, prefix=(), ranks=None):
+    def beside(self, work):
+        """The same engines with a repository of two ranks of its own, whose processes are told apart by its path."""
+        from triton_server import make_repository
+        other = copy.copy(self)
+        other.work = work
+        os.makedirs(work, exist_ok=True)
+        make_repository(other.repository(2), decoupled_mode="true", engine_dir=self.engine(2))
+        return other
+
+    def same_command(self, world, *flags, prefix=(), ranks=None, any_port=False):
         """mpirun with one command line for all ranks, as srun starts it."""
-        http_port, grpc, metrics = free_ports(3)
+        http_port, grpc, metrics = (0, 0, 0) if any_port else free_ports(3)
         return self.start([*prefix, *MPIRUN, "-n", str(ranks or world), "tritonserver",
                            "--model-repository=" + self.repository(world), "--http-port=%d" % http_port,
                            "--grpc-port=%d" % grpc, "--metrics-port=%d" % metrics, "--disable-auto-complete-config",
@@ -328,7 +351,7 @@ KILLS_OF_GATE = (("worker", "TERM"), ("leader", "KILL"), ("worker", "KILL"), ("m
 
 def kill(bench, who, name, answers_within, ends_within):
     # The shell waits for mpirun, whose exit code it returns.
-    group = bench.same_command(2, prefix=["bash", "-c", '"$@"; exit $?', "bash"])
+    group = bench.same_command(2, prefix=["bash", "-c", '"$@"; exit $?', "bash"], any_port=True)
     try:
         group.wait_ready()
         clients = Clients(group.port, answers_within)
@@ -365,7 +388,6 @@ SCENARIOS = (one_process, launcher_with_mpirun, launcher_without_mpirun, written
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
-    parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--only", default="", help="names of scenarios, or of kills such as worker-TERM")
     options = parser.parse_args()
     if not shutil.which("mpirun"):
@@ -377,22 +399,17 @@ def main():
     os.makedirs(work)
     bench = Bench(build, work)
     for scenario in SCENARIOS:
-        if options.rounds or (options.only and scenario.__name__ not in options.only and scenario is not one_process):
+        if options.only and scenario.__name__ not in options.only and scenario is not one_process:
             continue
         start = time.monotonic()
         scenario(bench)
         print("launched %s: passed in %.1f s" % (scenario.__name__, time.monotonic() - start), flush=True)
-    # A loaded machine is given more time when nobody measures.
-    limits = (5, 10) if options.rounds else (LIMIT, LIMIT)
-    kills = [case for case in KILLS if options.rounds or case in KILLS_OF_GATE]
-    for number in range(max(options.rounds, 1)):
-        for who, name in kills:
-            if options.only and "%s-%s" % (who, name) not in options.only:
-                continue
-            start = time.monotonic()
-            code = kill(bench, who, name, *limits)
-            print("launched round %d, SIG%s to the %s: %s, exit code %d, %.1f s" % (
-                number, name, who, KILLS[who, name], code, time.monotonic() - start), flush=True)
+    for who, name in KILLS_OF_GATE:
+        if options.only and "%s-%s" % (who, name) not in options.only:
+            continue
+        start = time.monotonic()
+        code = kill(bench, who, name, LIMIT, LIMIT)  # a loaded machine is given more time
+        print("launched SIG%s to the %s: %s, exit code %d, %.1f s" % (name, who, KILLS[who, name], code, time.monotonic() - start), flush=True)
     print("launched: all passed")
 
 

@@ -146,6 +146,48 @@ done
 cancel "$job"
 echo "slurm: two nodes, a server on each: both answer"
 
+join=$(free_ports 1)
+for mpi in pmix none; do
+  # PMIx's sockets are named after the host, which both nodes are.
+  nodes=(--nodes=2 --ntasks-per-node=1)
+  [ $mpi = none ] || nodes=(--nodes=1 --ntasks-per-node=2)
+  job=$(NEREID_JOIN=127.0.0.1:$join MPI=$mpi submit "${nodes[@]}" --nodelist="$([ $mpi = none ] && echo n1,n2 || echo n1)" \
+    "$PWD/deploy/slurm/ranks_on_several_nodes.sub")
+  answer=$(ask "$http1")
+  [ "$answer" = "$text" ] || fail "ranks on several nodes answer '$answer', not '$text'"
+  grep -h "2 processes exchange through" "$work"/logs/*.out >/dev/null || fail "the tasks did not join: $(cat "$work"/logs/*)"
+  wait_for 60 has_steps || fail "ranks on several nodes: rank 1 has no steps"
+  cancel "$job"
+  [ -z "$(ls "$work"/logs/join_token_* 2>/dev/null)" ] || fail "the job left its token"
+  echo "slurm: one server whose tasks join it, ${nodes[*]}, --mpi=$mpi: answers, is cancelled, leaves nothing"
+done
+
+# The guides' commands, with paths of this test.
+srun_answers() {
+  local what=$1 path=$2
+  shift 2
+  (cd "$work" && exec srun --nodelist=n1 --ntasks=2 --kill-on-bad-exit=1 "$@" >"$work/logs/srun.out" 2>&1) &
+  local process=$!
+  wait_for 120 curl -sf "localhost:$http1$path" >/dev/null || fail "$what does not become ready: $(cat "$work/logs/srun.out")"
+  if [ "$path" = /health ]; then
+    curl -sf "localhost:$http1/v1/models" >/dev/null || fail "$what does not answer"
+  else
+    answer=$(ask "$http1")
+    [ "$answer" = "$text" ] || fail "$what answers '$answer', not '$text'"
+  fi
+  kill -TERM $process
+  wait $process || true
+  wait_for 60 no_jobs || fail "$what goes on"
+  wait_for 60 no_servers || fail "$what left processes"
+  echo "slurm: $what: answers, ends"
+}
+flags="--disable-auto-complete-config --backend-config=python,shm-region-prefix-name=prefix"
+srun_answers "srun --mpi=pmix tritonserver --model-repository=R" /v2/health/ready --mpi=pmix "$work/tritonserver" --model-repository="$work/repository" ${flags}0_
+srun_answers "srun --mpi pmix launch_triton_server.py --oversubscribe" /v2/health/ready --mpi pmix \
+  python3 "$PWD/scripts/launch_triton_server.py" --oversubscribe --model_repo="$work/repository" --http_port="$http1" --grpc_port="$grpc1" --metrics_port="$metrics1"
+srun_answers "srun --mpi=pmix trtllm-llmapi-launch trtllm-serve MODEL --tp_size 2" /health --mpi=pmix \
+  "$build/bin/trtllm-llmapi-launch" trtllm-serve "$PWD/$model" --tp_size 2 --device cpu --port "$http1"
+
 # refused WHAT PATTERN OPTION...: a job of tensorrt_llm_triton.sub ends by itself, with this in a log: the first task to end ends the others.
 refused() {
   rm -f "$work"/logs/*

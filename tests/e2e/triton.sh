@@ -52,5 +52,11 @@ fi
   "$venv/bin/python" "$here/triton_scenarios.py" "$build" "${@:2}"
 "${own[@]}" bash -c "$inside" \
   "$venv/bin/python" "$here/launched.py" "$build"
+if [ ${#own[@]} -gt 0 ]; then
+  "${own[@]}" bash -c "$inside" \
+    "$venv/bin/python" "$here/seed_commands.py" "$build" multi-model "python3 python/openai" latency
+else
+  skip "seed_commands.py" "it stops servers by name, and has no namespaces of its own"
+fi
 end_skips
 echo "== e2e: Triton: all passed"

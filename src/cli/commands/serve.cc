@@ -132,11 +132,14 @@ Status serve(ServeOptions& options) {
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
   ASSIGN_OR_RETURN(auto launched, join_launched_processes());
+  if (launched && options.hosts.hosts > 1)
+    return invalid_argument("--hosts: mpirun or srun has started several processes already");
   const auto environment = [](const char* name) { return std::getenv(name); };
-  ASSIGN_OR_RETURN(const auto hosts, host_group_options(options.hosts, environment));
+  std::optional<runtime::HostGroupOptions> hosts;
+  if (!launched) {
+    ASSIGN_OR_RETURN(hosts, host_group_options(options.hosts, environment));
+  }
   if (hosts) {
-    if (launched)
-      return invalid_argument("--hosts: mpirun or srun has started several processes already");
     if (options.model.executor.process_mode == "orchestrator")
       return unsupported("--hosts: process_mode orchestrator runs ranks on one host; use leader");
     const OnSignal end_while_waiting(signals, end_by);

@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"
 #include "cli/process/joined.h"
+#include "cli/process/restarts.h"
 
 namespace nereid::cli {
 namespace {
@@ -48,6 +49,11 @@ void declare(CLI::App& command, WorkerFlags& flags) {
   add("--join-timeout-secs", join.timeout_seconds, "NEREID_JOIN_TIMEOUT_SECS",
       "the start fails if the leader has not answered after so long")
       ->check(CLI::Range(1, kMaxTimeout));
+  command
+      .add_flag("--restart", flags.restarts,
+                "start again after 1, 2, 4 ... 60 s when the process has failed or was killed, the "
+                "leader has ended, refused or not answered, and join the next one; without it, end")
+      ->envname("NEREID_WORKER_RESTART");
 }
 
 }  // namespace
@@ -58,8 +64,9 @@ void add_worker(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<WorkerFlags>();
   declare(*command, *flags);
   command->footer(
-      "Ends with the serving process. Exit code 0: that one has ended in order; 1: it refused, has "
-      "died or does not answer.");
+      "Without --restart it ends with the serving process. Exit code 0: that one has ended in "
+      "order; "
+      "1: it refused, has died or does not answer.");
   command->callback([flags, &exit_code] {
     const auto options =
         host_worker_options(*flags, [](const char* name) { return std::getenv(name); });
@@ -67,8 +74,9 @@ void add_worker(CLI::App& app, int& exit_code) {
       exit_code = fail(options.status());
       return;
     }
+    const auto run = [&] { return runtime::serve_joined(*options); };
     // Threads of ranks that the leader has not ended end with the process.
-    std::_Exit(runtime::serve_joined(*options));
+    std::_Exit(flags->restarts ? run_with_restarts(run) : run());
   });
 }
 

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "runtime/ranks/launched_job.h"
+
 namespace nereid::cli {
 namespace {
 
@@ -82,6 +84,30 @@ StatusOr<runtime::HostWorkerOptions> host_worker_options(const WorkerFlags& flag
     ASSIGN_OR_RETURN(options.rank, number_of(environment, kWorkerIndex));
   }
   return options;
+}
+
+StatusOr<std::optional<LaunchedHosts>> launched_hosts(const LwsVariables& environment) {
+  const std::string_view leader = text_of(environment, runtime::kJoin),
+                         token = text_of(environment, runtime::kJoinTokenFile);
+  if (leader.empty() || token.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(const auto job,
+                   runtime::read_launched_job(environment, /*may_span_hosts=*/true));
+  if (!job || job->hosts) return std::nullopt;
+  WorkerFlags flags{.leader = std::string(leader), .rank = job->rank};
+  flags.join.token_file = token;
+  flags.join.tls = {.cert = text_of(environment, "NEREID_JOIN_TLS_CERT"),
+                    .key = text_of(environment, "NEREID_JOIN_TLS_KEY"),
+                    .root = text_of(environment, "NEREID_JOIN_TLS_ROOT")};
+  LaunchedHosts hosts{.rank = job->rank, .leader = {}, .worker = {}};
+  const auto worker = host_worker_options(flags, environment);
+  if (!worker.ok()) return annotate(worker.status(), runtime::kJoin);
+  hosts.worker = *worker;
+  hosts.worker.num_threads = runtime::launched_threads(*job);
+  hosts.leader = {.size = job->size,
+                  .address = {.host = "0.0.0.0", .port = hosts.worker.leader.port},
+                  .token_file = flags.join.token_file,
+                  .tls = flags.join.tls};
+  return hosts;
 }
 
 }  // namespace nereid::cli

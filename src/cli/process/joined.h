@@ -32,6 +32,7 @@ struct WorkerFlags {
   std::string address = "0.0.0.0:0";  // where it takes ranks
   std::filesystem::path engine_dir;
   int32_t num_threads = 0;
+  bool restarts = false;  // see run_with_restarts()
   JoinFlags join;
 };
 
@@ -44,5 +45,16 @@ StatusOr<std::optional<runtime::HostGroupOptions>> host_group_options(
     const HostFlags& flags, const LwsVariables& environment);
 StatusOr<runtime::HostWorkerOptions> host_worker_options(const WorkerFlags& flags,
                                                          const LwsVariables& environment);
+
+// A process that mpirun or srun started beside others, of any hosts, which meet at process 0's
+// address: `leader` counts for process 0, `worker` for the others.
+struct LaunchedHosts {
+  int32_t rank = 0;
+  runtime::HostGroupOptions leader;
+  runtime::HostWorkerOptions worker;
+};
+// Reads the launcher's variables, NEREID_JOIN, NEREID_JOIN_TOKEN_FILE and NEREID_JOIN_TLS_CERT,
+// _KEY, _ROOT. No value: not launched, or not both of the first two. InvalidArgument: variables.
+StatusOr<std::optional<LaunchedHosts>> launched_hosts(const LwsVariables& environment);
 
 }  // namespace nereid::cli

@@ -71,5 +71,31 @@ TEST(Joined, AWorkerTakesLeaderAndRankFromFlagsOrTheLeaderWorkerSet) {
   EXPECT_EQ(options.rank, 1);
 }
 
+TEST(Joined, LaunchedProcessesOfSeveralHostsMeetAtTheFirstOnesAddress) {
+  std::map<std::string, std::string> all = {{"SLURM_STEP_NUM_TASKS", "4"},
+                                            {"SLURM_STEP_NUM_NODES", "2"},
+                                            {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                                            {"SLURM_STEP_ID", "0"},
+                                            {"SLURM_JOB_ID", "17"},
+                                            {"SLURM_PROCID", "3"}};
+  EXPECT_FALSE(launched_hosts(variables(all)).value());
+  all["NEREID_JOIN"] = "node1:7700";
+  EXPECT_FALSE(launched_hosts(variables(all)).value()) << "no token";
+  all["NEREID_JOIN_TOKEN_FILE"] = "token";
+  const LaunchedHosts hosts = launched_hosts(variables(all)).value().value();
+  EXPECT_EQ(hosts.rank, 3);
+  EXPECT_EQ(hosts.worker.rank, 3);
+  EXPECT_EQ(hosts.worker.leader.host, "node1");
+  EXPECT_EQ(hosts.leader.size, 4);
+  EXPECT_EQ(hosts.leader.address.port, 7700);
+  EXPECT_EQ(hosts.leader.token_file, "token");
+  all["NEREID_JOIN"] = "node1:x";
+  EXPECT_THAT(launched_hosts(variables(all)).status().ToString(),
+              HasSubstr("NEREID_JOIN: 'node1:x'"));
+  all["NEREID_JOIN"] = "node1:7700";
+  all.erase("SLURM_STEP_ID");
+  EXPECT_FALSE(launched_hosts(variables(all)).value()) << "not launched";
+}
+
 }  // namespace
 }  // namespace nereid::cli

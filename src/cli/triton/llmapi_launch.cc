@@ -25,15 +25,13 @@ int llmapi_launch_main(int argc, char** argv) {
     std::fputs(help_text(kTable).c_str(), wants_help ? stdout : stderr);
     return wants_help ? 0 : 2;
   }
-  const auto job = runtime::launched_job();
-  if (!job.ok()) {
-    log_error("{}", message(job.status()));
+  runtime::leave_default_binding();
+  const auto exit_code = serve_if_launched_above_0();
+  if (!exit_code.ok()) {
+    log_error("{}", message(exit_code.status()));
     return 1;
   }
-  if (*job && (*job)->rank > 0) {
-    runtime::leave_default_binding();
-    std::_Exit(runtime::serve_launched(**job));
-  }
+  if (*exit_code) std::_Exit(**exit_code);
   // Programs beside this one count before others of the same name.
   std::error_code error;
   const auto beside =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/ranks.h"
+#include "runtime/ranks/launched_job.h"
 #include "tensor/cpu_probe.h"
 
 namespace nereid::runtime {
@@ -10,7 +11,7 @@ namespace {
 
 constexpr const char* kOrchestrator = "orchestrator";
 
-// The ids of each instance, which are other ones than those of other instances.
+// The ids of each instance. Only processes of several hosts may have several ranks.
 Status check_participants(const ExecutorConfig& c) {
   std::vector<int32_t> all;
   for (const std::string& list : instance_lists(c.participant_ids)) {
@@ -25,6 +26,8 @@ Status check_participants(const ExecutorConfig& c) {
         "participant_ids: '{}' has 0, the process that serves; with process_mode orchestrator "
         "allowed are the others, from 1 on",
         c.participant_ids);
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  if (job && job->hosts) return ok();
   std::ranges::sort(all);
   if (const auto twice = std::ranges::adjacent_find(all); twice != all.end())
     return invalid_argument("participant_ids: '{}' has {} twice; each rank has its own process",

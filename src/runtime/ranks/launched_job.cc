@@ -18,6 +18,8 @@
 namespace nereid::runtime {
 namespace {
 
+constexpr int32_t kMaxJoined = 64;
+
 // Names of variables; null: there is none.
 struct Launcher {
   const char* name;
@@ -27,6 +29,7 @@ struct Launcher {
   const char* local_size;              // processes on this host
   std::vector<const char*> num_hosts;  // used without local_size
   std::vector<const char*> key;        // together
+  const char* tasks_per_host = nullptr;
   bool outlives_processes = true;
 };
 
@@ -62,7 +65,8 @@ const std::vector<Launcher>& launchers() {
                                  .needed = "SLURM_STEP_ID",
                                  .local_size = nullptr,
                                  .num_hosts = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
-                                 .key = {"SLURM_JOB_ID", "SLURM_STEP_ID"}}};
+                                 .key = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+                                 .tasks_per_host = "SLURM_STEP_TASKS_PER_NODE"}};
   return *all;
 }
 
@@ -133,9 +137,11 @@ class Variables {
 Status check_hosts(const Launcher& launcher, const Variables& variables, int32_t size) {
   const auto refusal = [&](const char* name, int32_t value) {
     return unsupported(
-        "{} started {} processes on several hosts ({}={}): the ranks of a model run on one host; "
-        "start all on one, as with `mpirun -host localhost` or `srun --nodes=1`",
-        launcher.name, size, name, value);
+        "{} started {} processes on several hosts ({}={}): start all on one, as with `mpirun -host "
+        "localhost` or `srun --nodes=1`, or set {} to HOST:PORT of process 0 and {} to a file with "
+        "a "
+        "secret, for all of them",
+        launcher.name, size, name, value, kJoin, kJoinTokenFile);
   };
   if (const auto local = variables.number(launcher.local_size))
     return *local < size ? refusal(launcher.local_size, *local) : ok();
@@ -143,14 +149,26 @@ Status check_hosts(const Launcher& launcher, const Variables& variables, int32_t
   return hosts && hosts->second > 1 ? refusal(hosts->first, hosts->second) : ok();
 }
 
-// The job that joined_hosts_json() describes.
-StatusOr<LaunchedJob> read_joined_hosts(std::string_view text) {
+// 0: unknown.
+int32_t num_on_host(const Launcher& launcher, const Variables& variables) {
+  if (const auto number = variables.number(launcher.local_size)) return *number;
+  // "2", "4(x3)", "2,1": of the nodes in order; the first one's.
+  const std::string tasks = variables.text(launcher.tasks_per_host);
+  return number_in(std::string_view(tasks).substr(0, tasks.find_first_of("(,"))).value_or(0);
+}
+
+// The job of a file with joined_hosts_json().
+StatusOr<LaunchedJob> read_joined_hosts(const std::string& path) {
+  constexpr size_t kMaxBytes = size_t{64} << 10;
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxBytes));
   ASSIGN_OR_RETURN(const json::value value, parse_json(text, 4));
   if (!value.is_object()) return invalid_argument("{} is no object", kJoinedHosts);
   const json::object& from = value.get_object();
   JoinedHosts hosts;
   const json::value* const shares = from.if_contains("share_memory");
   hosts.share_memory = shares && shares->is_bool() && shares->get_bool();
+  ASSIGN_OR_RETURN(const int64_t num_here, number_field(from, "num_here"));
+  hosts.num_here = static_cast<int32_t>(std::clamp<int64_t>(num_here, 1, kMaxJoined));
   for (auto [name, path] :
        {std::pair("token_file", &hosts.token_file), std::pair("tls_cert", &hosts.tls.cert),
         std::pair("tls_key", &hosts.tls.key), std::pair("tls_root", &hosts.tls.root)}) {
@@ -161,8 +179,9 @@ StatusOr<LaunchedJob> read_joined_hosts(std::string_view text) {
     return invalid_argument("{} has no list of workers", kJoinedHosts);
   for (const json::value& worker : workers->get_array()) {
     if (!worker.is_string()) return invalid_argument("{}: a worker is no text", kJoinedHosts);
-    ASSIGN_OR_RETURN(hosts.workers.emplace_back(),
-                     parse_host_address(std::string_view(worker.get_string())));
+    HostAddress& address = hosts.workers.emplace_back();
+    if (worker.get_string().empty()) continue;
+    ASSIGN_OR_RETURN(address, parse_host_address(std::string_view(worker.get_string())));
   }
   LaunchedJob job{.size = static_cast<int32_t>(hosts.workers.size()) + 1,
                   .launcher = "nereid serve --hosts"};
@@ -174,16 +193,19 @@ StatusOr<LaunchedJob> read_joined_hosts(std::string_view text) {
 
 std::string joined_hosts_json(const JoinedHosts& hosts) {
   json::array workers;
-  for (const HostAddress& worker : hosts.workers) workers.emplace_back(text_of(worker));
+  for (const HostAddress& worker : hosts.workers)
+    workers.emplace_back(worker.port == 0 ? std::string() : text_of(worker));
   return json::serialize(json::object{{"workers", std::move(workers)},
                                       {"share_memory", hosts.share_memory},
+                                      {"num_here", hosts.num_here},
                                       {"token_file", hosts.token_file.string()},
                                       {"tls_cert", hosts.tls.cert.string()},
                                       {"tls_key", hosts.tls.key.string()},
                                       {"tls_root", hosts.tls.root.string()}});
 }
 
-StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& environment) {
+StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& environment,
+                                                       bool may_span_hosts) {
   const Variables variables(environment);
   if (const std::string joined = variables.text(kJoinedHosts); !joined.empty())
     return read_joined_hosts(joined);
@@ -199,7 +221,8 @@ StatusOr<std::optional<LaunchedJob>> read_launched_job(const Environment& enviro
                               launcher.rank, variables.text(launcher.rank), size->first, job.size,
                               job.size - 1);
     job.rank = *rank;
-    RETURN_IF_ERROR(check_hosts(launcher, variables, job.size));
+    if (!may_span_hosts) RETURN_IF_ERROR(check_hosts(launcher, variables, job.size));
+    job.num_on_host = num_on_host(launcher, variables);
     const pid_t process = find_launcher(launcher.rank);
     if (launcher.outlives_processes) job.launcher_process = process;
     bool has_key = !launcher.key.empty();
@@ -223,12 +246,13 @@ int launched_threads(const LaunchedJob& job) {
     return ::sched_getaffinity(process, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
   };
   const int cores = num_usable_cores();
-  if (job.hosts) return job.hosts->share_memory ? std::max(cores / job.size, 1) : cores;
+  if (job.hosts) return std::max(cores / job.hosts->num_here, 1);
+  const int32_t size = job.num_on_host > 0 ? std::min(job.num_on_host, job.size) : job.size;
   const int mine = processors(0);
   const int all =
       job.launcher_process > 0 ? std::max(processors(job.launcher_process), mine) : mine;
-  if (mine == 0) return std::max(cores / job.size, 1);
-  const int64_t share = int64_t{cores} * all / mine / job.size;
+  if (mine == 0) return std::max(cores / size, 1);
+  const int64_t share = int64_t{cores} * all / mine / size;
   return static_cast<int>(std::clamp<int64_t>(share, 1, cores));
 }
 

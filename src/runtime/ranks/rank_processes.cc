@@ -176,7 +176,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   int64_t process(int32_t rank) const override { return worker_of(rank).id(); }
 
   StatusOr<exec::RankComms> comms(int32_t rank) override {
-    if (use_sockets()) return hosts_->take_comms();
+    if (has_host_groups()) return hosts_->take_comms(rank);
     exec::RankComms comms;
     const int32_t stage = rank / options_.tp, tensor_rank = rank % options_.tp;
     if (options_.tp > 1) {
@@ -258,7 +258,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   }
 
   void abort(const Status& reason) const {
-    if (hosts_) hosts_->abort();
+    if (hosts_) hosts_->abort(reason);
     for (const auto* const segments : {&tensor_, &pipeline_})
       for (const comm::Descriptor& segment : *segments)
         if (const Status status = comm::abort_shared_group(segment, reason); !status.ok())
@@ -277,7 +277,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     return status.ok() ? status : annotate(status, fmt::format("rank {}", worker.rank()));
   }
 
-  bool use_sockets() const { return hosts_ && hosts_->use_sockets(); }
+  bool has_host_groups() const { return hosts_ && hosts_->has_groups(); }
 
   StatusOr<Message> receive(Worker& worker, Kind kind) {
     const auto message = worker.channel().receive();
@@ -323,22 +323,28 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
       return invalid_argument(
           "participant_ids: '{}': neither mpirun nor srun has started several processes", text);
     std::set<int32_t> seen;
-    for (const int32_t participant : options_.participants)
-      if (participant < 1 || participant >= job_->size || !seen.insert(participant).second)
+    for (const int32_t participant : options_.participants) {
+      const bool is_new = seen.insert(participant).second || job_->hosts;
+      if (participant < 1 || participant >= job_->size || !is_new)
         return invalid_argument(
             "participant_ids: '{}': expected are different processes from 1 to {}; process 0 "
             "serves",
             text, job_->size - 1);
+    }
     if (!job_->hosts) return ok();
-    if (options_.first != 1)
-      return unsupported("hosts: the serving process has one rank, not {}", options_.first);
-    ASSIGN_OR_RETURN(hosts_,
-                     HostRanks::create(*job_, options_.tp, options_.pp, options_.participants));
+    if (options_.first < 1)
+      return unsupported(
+          "process_mode: orchestrator is not for processes of several hosts; allowed is leader");
+    HostRanks::Layout layout{.tp = options_.tp, .pp = options_.pp, .processes = {}};
+    layout.processes.assign(static_cast<size_t>(options_.first), 0);
+    layout.processes.insert(layout.processes.end(), options_.participants.begin(),
+                            options_.participants.end());
+    ASSIGN_OR_RETURN(hosts_, HostRanks::create(*job_, std::move(layout), options_.exchange_limit));
     return ok();
   }
 
   Status create_segments() {
-    if (use_sockets()) return ok();
+    if (has_host_groups()) return ok();
     for (int32_t stage = 0; stage < options_.pp && options_.tp > 1; ++stage) {
       ASSIGN_OR_RETURN(tensor_.emplace_back(),
                        comm::create_shared_group(options_.tp, options_.exchange_limit));
@@ -354,7 +360,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
   Status start_all() {
     meet_ = now() + options_.meet_limit;
     for (int32_t rank = options_.first; rank < world(); ++rank) RETURN_IF_ERROR(start(rank));
-    return use_sockets() ? hosts_->connect(meet_) : ok();
+    return has_host_groups() ? hosts_->connect(meet_) : ok();
   }
 
   WorkerStart start_of(int32_t rank) const {

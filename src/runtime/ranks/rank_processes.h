@@ -24,8 +24,8 @@ struct RankProcessOptions {
   std::filesystem::path program;
   int32_t tp = 1, pp = 1;  // see io::Mapping
   int32_t first = 1;       // ranks [first, tp * pp) are processes, those before threads
-  // Launched processes of the ranks from `first` on, by their ranks in launched_job(), each once
-  // and above 0. Empty: the processes are started.
+  // Launched processes of the ranks from `first` on, by their ranks in launched_job(), above 0;
+  // each once, unless they are of several hosts. Empty: the processes are started.
   std::vector<int32_t> participants;
   std::vector<std::string> devices;  // [tp * pp], names of kernels::open_device()
   std::string isa;

@@ -1,21 +1,28 @@
 // The leader of processes that join through the network.
 #include "runtime/ranks/hosts/host_group.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "base/random_hex.h"
 #include "comm/shared_memory.h"
 #include "runtime/ranks/group_leader.h"
+#include "runtime/ranks/hosts/hello_threads.h"
 #include "runtime/ranks/launched_job.h"
 
 namespace nereid::runtime {
@@ -23,11 +30,14 @@ namespace {
 
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
 constexpr auto kExitLimit = std::chrono::seconds(5);
+constexpr auto kSilenceLimit =
+    std::chrono::seconds(5);  // of a process that sends a beat each second
 
 struct Joined {
   comm::Descriptor socket;
   HostAddress address;  // where it takes ranks
   bool shares_memory = false;
+  Duration silence{};
 };
 
 // Memory that a process of this host can open by its path.
@@ -49,6 +59,26 @@ class Probe {
   std::string text_;
 };
 
+// A file that other threads of this process read by its path while this one replaces its contents.
+class Board {
+ public:
+  std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get()); }
+  Status write(const std::string& text) {
+    comm::Descriptor file(::memfd_create("nereid-hosts", MFD_CLOEXEC));
+    if (!file || ::write(file.get(), text.data(), text.size()) != std::ssize(text))
+      return unavailable("a file in memory: {}", std::strerror(errno));
+    // Readers have either file open.
+    if (!file_)
+      file_ = std::move(file);
+    else if (::dup3(file.get(), file_.get(), O_CLOEXEC) < 0)
+      return unavailable("a file in memory: {}", std::strerror(errno));
+    return ok();
+  }
+
+ private:
+  comm::Descriptor file_;
+};
+
 class HostLeader final : public GroupLeader {
  public:
   explicit HostLeader(const HostGroupOptions& options)
@@ -56,128 +86,179 @@ class HostLeader final : public GroupLeader {
 
   ~HostLeader() override {
     end_watch();
+    hellos_.reset();
     end_all();
   }
 
   Status open() {
-    ASSIGN_OR_RETURN(const HostSecrets secrets,
-                     read_host_secrets(options_.token_file, options_.tls));
-    ASSIGN_OR_RETURN(const comm::Descriptor listener, listen_at(options_.address));
+    ASSIGN_OR_RETURN(secrets_, read_host_secrets(options_.token_file, options_.tls));
+    ASSIGN_OR_RETURN(listener_, listen_at(options_.address));
     RETURN_IF_ERROR(wake_.open());
+    ASSIGN_OR_RETURN(probe_, Probe::create());
     log_info("waiting at {} for {} to join",
-             text_of(HostAddress{options_.address.host, local_port(listener)}), num_missing());
-    ASSIGN_OR_RETURN(const Probe probe, Probe::create());
-    const Time deadline = now() + options_.limit;
-    while (num_missing() > 0) {
-      pollfd end{.fd = listener.get(), .events = POLLIN, .revents = 0};
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now()).count();
-      const int got = ::poll(&end, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
-      if (got < 0 && errno != EINTR) return unavailable("poll: {}", std::strerror(errno));
-      if (got == 0)
-        return deadline_exceeded(
-            "hosts: {} of {} processes have not joined within {:.3g} s: start "
-            "`nereid worker --join HOST:{}` on each other host",
-            num_missing(), options_.size, seconds(options_.limit), local_port(listener));
-      if (got < 0) continue;
-      forget_ended();
-      if (const Status status = take(listener, secrets, probe); !status.ok())
-        log_warn("a process that wanted to join was refused: {}", message(status));
-    }
-    publish();
+             text_of(HostAddress{options_.address.host, local_port(listener_)}), num_missing());
+    RETURN_IF_ERROR(publish());
+    ::setenv(kJoinedHosts, board_.path().c_str(), 1);
+    hellos_.emplace();
     watch([this] { look(); });
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, options_.limit, [this] { return num_missing() == 0; }))
+      return deadline_exceeded(
+          "hosts: {} of {} processes have not joined within {:.3g} s: start "
+          "`nereid worker --join HOST:{}` on each other host",
+          num_missing(), options_.size, seconds(options_.limit), local_port(listener_));
+    is_complete_ = true;
+    RETURN_IF_ERROR(publish());
+    log_info("{} processes exchange through {}", options_.size,
+             shares_memory() ? "the memory of this host" : "TCP");
     return ok();
   }
 
  private:
+  // Number of places that no joined process has: they are free or reserved.
   size_t num_missing() const {
-    return static_cast<size_t>(
-        std::ranges::count_if(workers_, [](const auto& worker) { return !worker; }));
+    return static_cast<size_t>(std::ranges::count_if(
+        workers_, [](const auto& worker) { return !worker || !worker->socket; }));
   }
 
-  // The place of a process that asked for `rank`, 0: any. AlreadyExists: it is taken.
-  StatusOr<size_t> place_for(int64_t rank) const {
+  bool shares_memory() const {
+    return options_.share_memory && std::ranges::all_of(workers_, [](const auto& worker) {
+             return worker && worker->shares_memory;
+           });
+  }
+
+  // Reserves a place for a process that asked for `rank`, 0: any. AlreadyExists: it is taken.
+  StatusOr<size_t> reserve(int64_t rank) {
     if (rank < 0 || rank >= options_.size)
       return invalid_argument("rank {} is not below the {} processes of --hosts", rank,
                               options_.size);
-    if (rank > 0 && !workers_[static_cast<size_t>(rank) - 1]) return static_cast<size_t>(rank) - 1;
-    if (rank > 0) return already_exists("rank {} has joined already", rank);
-    const auto free = std::ranges::find_if(workers_, [](const auto& worker) { return !worker; });
-    return static_cast<size_t>(free - workers_.begin());
+    const std::lock_guard lock(mutex_);
+    auto place = workers_.begin() + (rank > 0 ? rank - 1 : 0);
+    if (rank > 0 && *place) return already_exists("rank {} has joined already", rank);
+    if (rank == 0) place = std::ranges::find_if(workers_, [](const auto& w) { return !w; });
+    if (place == workers_.end())
+      return already_exists("all {} processes have joined", options_.size);
+    place->emplace();
+    return static_cast<size_t>(place - workers_.begin());
   }
 
-  Status take(const comm::Descriptor& listener, const HostSecrets& secrets, const Probe& probe) {
-    ASSIGN_OR_RETURN(comm::Descriptor socket, accept_socket(listener));
-    ASSIGN_OR_RETURN(HostConnection connection, meet_host(std::move(socket), secrets));
-    const Status status = add(connection, probe);
-    if (!status.ok()) refuse_host(connection, status);
-    return annotate_host(connection, status);
+  // On a thread of `hellos_`.
+  void take(StatusOr<HostConnection> connection) {
+    static LogLimit limit;
+    Status status = connection.status();
+    if (status.ok()) {
+      status = add(*connection);
+      if (!status.ok()) refuse_host(*connection, status);
+      if (!status.ok()) status = annotate(status, connection->host);
+    }
+    if (!status.ok()) limit.warn("a process that wanted to join was refused: {}", message(status));
   }
 
-  static Status annotate_host(const HostConnection& connection, const Status& status) {
-    return status.ok() ? status : annotate(status, connection.host);
-  }
-
-  Status add(HostConnection& connection, const Probe& probe) {
+  Status add(HostConnection& connection) {
     ASSIGN_OR_RETURN(const std::string kind, text_field(connection.message, "kind"));
     if (kind != "join") return invalid_argument("'{}' is no request to join", kind);
     ASSIGN_OR_RETURN(const int64_t rank, number_field(connection.message, "rank"));
     ASSIGN_OR_RETURN(const int64_t port, number_field(connection.message, "port"));
     if (port < 1 || port > UINT16_MAX) return invalid_argument("port {} is none", port);
-    ASSIGN_OR_RETURN(const size_t place, place_for(rank));
-    RETURN_IF_ERROR(send_frame(connection.socket, {{"rank", static_cast<int64_t>(place) + 1},
-                                                   {"size", options_.size},
-                                                   {"memory", probe.path()}}));
-    ASSIGN_OR_RETURN(const json::object answer,
-                     receive_frame(connection.socket, now() + kAnswerLimit));
-    ASSIGN_OR_RETURN(const std::string seen, text_field(answer, "memory"));
-    Joined joined{.socket = std::move(connection.socket),
-                  .address = {connection.host, static_cast<uint16_t>(port)},
-                  .shares_memory = seen == probe.text()};
+    ASSIGN_OR_RETURN(const size_t place, reserve(rank));
+    const StatusOr<bool> shares_memory = compare_memory(connection, place);
+    const std::lock_guard lock(mutex_);
+    if (!shares_memory.ok()) {
+      workers_[place].reset();
+      return shares_memory.status();
+    }
+    workers_[place] = Joined{.socket = std::move(connection.socket),
+                             .address = {connection.host, static_cast<uint16_t>(port)},
+                             .shares_memory = *shares_memory};
     log_info("process {} of {} has joined from {}{}", place + 1, options_.size,
-             text_of(joined.address), joined.shares_memory ? ", this host" : "");
-    workers_[place] = std::move(joined);
+             text_of(workers_[place]->address), *shares_memory ? ", this host" : "");
+    if (is_complete_) RETURN_IF_ERROR(publish());
+    changed_.notify_all();
+    wake_.notify();
     return ok();
   }
 
-  // Drops processes that have closed their connection while others are waited for.
-  void forget_ended() {
-    for (auto& worker : workers_) {
-      if (!worker) continue;
-      pollfd end{.fd = worker->socket.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&end, 1, 0) > 0) worker.reset();
-    }
+  // Sends a process its place; whether it shows the bytes of the probe, and so is on this host.
+  StatusOr<bool> compare_memory(const HostConnection& connection, size_t place) const {
+    RETURN_IF_ERROR(send_frame(connection.socket, {{"rank", static_cast<int64_t>(place) + 1},
+                                                   {"size", options_.size},
+                                                   {"memory", probe_.path()}}));
+    ASSIGN_OR_RETURN(const json::object answer,
+                     receive_frame(connection.socket, now() + kAnswerLimit));
+    ASSIGN_OR_RETURN(const std::string seen, text_field(answer, "memory"));
+    return seen == probe_.text();
   }
 
-  void publish() const {
-    JoinedHosts hosts{.share_memory = options_.share_memory,
+  // Writes who is here, for the backends.
+  Status publish() {
+    JoinedHosts hosts{.share_memory = shares_memory(),
                       .token_file = std::filesystem::absolute(options_.token_file),
                       .tls = options_.tls};
     for (const auto& worker : workers_) {
-      hosts.workers.push_back(worker->address);
-      hosts.share_memory = hosts.share_memory && worker->shares_memory;
+      hosts.workers.push_back(worker ? worker->address : HostAddress{});
+      if (worker && worker->shares_memory) ++hosts.num_here;
     }
-    log_info("{} processes exchange through {}", options_.size,
-             hosts.share_memory ? "the memory of this host" : "TCP");
-    ::setenv(kJoinedHosts, joined_hosts_json(hosts).c_str(), 1);
+    return board_.write(joined_hosts_json(hosts));
   }
 
+  // Waits for messages, ends and new connections.
   void look() {
-    std::vector<pollfd> ends = {wake_.entry()};
-    for (const auto& worker : workers_)
-      ends.push_back({.fd = worker->socket.get(), .events = POLLIN, .revents = 0});
-    if (::poll(ends.data(), ends.size(), -1) <= 0) return;
-    if (ends[0].revents != 0) wake_.clear();
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      if (ends[i + 1].revents == 0) continue;
-      Joined& worker = *workers_[i];
-      if (receive_frame(worker.socket, now()).ok()) {
-        request_stop();
-        continue;
+    std::vector<pollfd> ends = {wake_.entry(),
+                                {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+    std::vector<size_t> places;
+    {
+      const std::lock_guard lock(mutex_);
+      for (size_t i = 0; i < workers_.size(); ++i) {
+        if (!workers_[i] || !workers_[i]->socket) continue;
+        ends.push_back({.fd = workers_[i]->socket.get(), .events = POLLIN, .revents = 0});
+        places.push_back(i);
       }
-      if (!is_stopping_)
-        log_error("process {} of {} ({}) has ended", i + 1, options_.size, text_of(worker.address));
-      worker.socket = comm::Descriptor();
     }
+    if (::poll(ends.data(), ends.size(), kLookMs) < 0) return;
+    if (ends[0].revents != 0) wake_.clear();
+    if (ends[1].revents != 0) accept();
+    const Time at = now();
+    // Time in which this process was suspended is no silence of the others.
+    const Duration passed =
+        std::min<Duration>(at - std::exchange(last_, at), 2 * std::chrono::milliseconds(kLookMs));
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < places.size(); ++i) hear(places[i], ends[i + 2].revents != 0, passed);
+  }
+
+  void accept() {
+    auto socket = accept_socket(listener_);
+    if (socket.ok() && !is_stopping_)
+      hellos_->begin(*std::move(socket), secrets_,
+                     [this](StatusOr<HostConnection> met) { take(std::move(met)); });
+    if (socket.ok()) return;
+    static LogLimit limit;
+    limit.warn("{}", message(socket.status()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it may be out of descriptors
+  }
+
+  // A joined process that has or has not sent something within `passed`. Under mutex_.
+  void hear(size_t place, bool has_sent, Duration passed) {
+    Joined& worker = *workers_[place];
+    worker.silence += passed;
+    std::string end;
+    if (has_sent) {
+      const auto frame = receive_frame(worker.socket, now());
+      if (!frame.ok())
+        end = "has ended";
+      else if (frame->contains("stop"))
+        request_stop();
+      worker.silence = {};
+    } else if (worker.silence >= kSilenceLimit) {
+      end =
+          fmt::format("gives no sign of life for {:.3g} s and is given up", seconds(kSilenceLimit));
+    }
+    if (end.empty()) return;
+    if (!is_stopping_)
+      log_error("process {} of {} ({}) {}; another one may join in its place", place + 1,
+                options_.size, text_of(worker.address), end);
+    workers_[place].reset();
+    if (!is_complete_) return;
+    if (const Status status = publish(); !status.ok()) log_error("{}", message(status));
   }
 
   void end_all() {
@@ -186,15 +267,27 @@ class HostLeader final : public GroupLeader {
     const Time deadline = now() + kExitLimit;
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (!workers_[i] || !workers_[i]->socket) continue;
-      if (receive_frame(workers_[i]->socket, deadline).status().code() ==
-          absl::StatusCode::kDeadlineExceeded)
+      Status end;
+      while (end.ok()) end = receive_frame(workers_[i]->socket, deadline).status();
+      if (end.code() == absl::StatusCode::kDeadlineExceeded)
         log_warn("process {} of {} ({}) does not end", i + 1, options_.size,
                  text_of(workers_[i]->address));
     }
   }
 
+  static constexpr int kLookMs = 1000;
+
   const HostGroupOptions options_;
-  std::vector<std::optional<Joined>> workers_;  // [size - 1] by rank - 1; used by the thread
+  HostSecrets secrets_;
+  comm::Descriptor listener_;
+  Probe probe_;
+  Time last_ = now();  // of the thread's last look
+  std::mutex mutex_;   // guards those below
+  std::condition_variable changed_;
+  std::vector<std::optional<Joined>> workers_;  // [size - 1] by rank - 1; without socket: reserved
+  Board board_;
+  bool is_complete_ = false;            // all have been here at once
+  std::optional<HelloThreads> hellos_;  // used by the thread, then by the destructor
 };
 
 }  // namespace

@@ -28,10 +28,11 @@ struct HostGroupOptions {
   Duration limit = std::chrono::minutes(10);  // until the last one has joined
 };
 
-// Waits until all have joined, and puts what the backends need of them into the environment: no
-// other thread may use that meanwhile. SIGTERM is sent to this process when a joined one is asked
-// to stop. The end of the object ends the joined processes in order. DeadlineExceeded: one did not
-// join; errors of read_host_secrets() and listen_at().
+// Waits until all have joined, and puts what the backends need of them into the environment
+// (kJoinedHosts): no other thread may use that meanwhile. A process that ends, or sends nothing for
+// 5 s, is given up with its ranks, and another one may join in its place. SIGTERM is sent to this
+// process when a joined one is asked to stop. The end of the object ends the joined processes in
+// order. DeadlineExceeded: one did not join; errors: read_host_secrets(), listen_at().
 StatusOr<std::unique_ptr<LaunchedGroup>> lead_hosts(const HostGroupOptions& options);
 
 struct HostWorkerOptions {

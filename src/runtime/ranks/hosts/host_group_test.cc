@@ -2,14 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/scratch_dir.h"
+#include "runtime/ranks/hosts/hello_threads.h"
 #include "runtime/ranks/hosts/joined_process.h"
 #include "runtime/ranks/launched_job.h"
 
@@ -117,30 +121,42 @@ TEST(HostAddresses, AreRead) {
     EXPECT_FALSE(parse_host_address(text).ok()) << text;
 }
 
-TEST(JoinedHostsVariable, IsReadBack) {
-  const JoinedHosts hosts{.workers = {{"10.0.0.2", 7}, {"::1", 9}},
+TEST(JoinedHostsVariable, NamesAFileThatIsReadBack) {
+  const JoinedHosts hosts{.workers = {{"10.0.0.2", 7}, {}, {"::1", 9}},
                           .share_memory = true,
+                          .num_here = 2,
                           .token_file = "/token",
                           .tls = {"a", "b", "c"}};
   const std::string json = joined_hosts_json(hosts);
-  const auto job = read_launched_job([&](const char* name) {
-                     return std::string_view(name) == kJoinedHosts ? json.c_str() : nullptr;
-                   }).value();
+  const ScratchDir scratch = ScratchDir::create().value();
+  const std::string path = scratch.path() / "hosts";
+  std::ofstream(path) << json;
+  const auto read = [](const std::string& value) {
+    return read_launched_job([&](const char* name) {
+      return std::string_view(name) == kJoinedHosts ? value.c_str() : nullptr;
+    });
+  };
+  const auto job = read(path).value();
   ASSERT_TRUE(job && job->hosts);
-  EXPECT_EQ(job->size, 3);
+  EXPECT_EQ(job->size, 4);
+  EXPECT_EQ(job->hosts->workers[1].port, 0) << "has ended";
   EXPECT_EQ(job->rank, 0);
   EXPECT_EQ(joined_hosts_json(*job->hosts), json);
-  EXPECT_FALSE(read_launched_job([](const char*) { return "{}"; }).ok());
+  EXPECT_FALSE(read(path + ".none").ok());
+  std::ofstream(path) << "{}";
+  EXPECT_FALSE(read(path).ok());
 }
 
 TEST(JoinedRanks, AreReadBack) {
   const JoinedRank rank{.start = {.rank = 3, .tensor_rank = 1, .stage = 1, .device = "cpu"},
+                        .num_in_process = 2,
                         .tensor_memory = "/proc/1/fd/2",
                         .pipeline_memory = {},
                         .tensor = {},
                         .pipeline = HostRankGroup{.id = "g", .members = {"", "h:1"}}};
   const JoinedRank back = joined_rank_of(to_json(rank)).value();
   EXPECT_EQ(back.start.rank, 3);
+  EXPECT_EQ(back.num_in_process, 2);
   EXPECT_EQ(back.tensor_memory, "/proc/1/fd/2");
   EXPECT_FALSE(back.tensor);
   ASSERT_TRUE(back.pipeline);
@@ -161,6 +177,80 @@ TEST(LeadHosts, GivesUpWithTheNumberThatIsMissing) {
   EXPECT_EQ(led.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(message(led.status()), HasSubstr("2 of 3 processes have not joined"));
   EXPECT_THAT(message(lead_hosts({.size = 65}).status()), HasSubstr("hosts: 65 is not in [2, 64]"));
+}
+
+// A leader that is waited for on another thread.
+class HostLeading : public ::testing::Test {
+ protected:
+  HostLeading() {
+    std::ofstream(scratch_.path() / "token") << kToken;
+    address_ = {"127.0.0.1", local_port(listen_at({"127.0.0.1", 0}).value())};
+    thread_ = std::thread([this] {
+      led_ = lead_hosts({.size = 2,
+                         .address = address_,
+                         .token_file = scratch_.path() / "token",
+                         .limit = std::chrono::seconds(60)});
+    });
+  }
+  ~HostLeading() override {
+    if (thread_.joinable()) thread_.join();
+    ::unsetenv(kJoinedHosts);
+  }
+
+  StatusOr<HostConnection> dial(int64_t port) const {
+    return dial_host(address_, {kToken, {}}, {{"kind", "join"}, {"rank", 0}, {"port", port}},
+                     now() + std::chrono::seconds(60));
+  }
+  // Joins as a process that takes ranks at `port`.
+  comm::Descriptor join(int64_t port) const {
+    auto leader = dial(port);
+    EXPECT_TRUE(leader.ok()) << leader.status();
+    EXPECT_EQ(number_field(leader->message, "rank").value(), 1);
+    EXPECT_TRUE(send_frame(leader->socket, {{"memory", ""}}).ok());
+    return std::move(leader->socket);
+  }
+  // Where the only worker takes ranks, as backends read it; 0: it has ended.
+  static uint16_t worker_port() { return launched_job().value()->hosts->workers[0].port; }
+  static void wait_for_port(uint16_t port) {
+    for (int i = 0; i < 60'000 && worker_port() != port; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(worker_port(), port);
+  }
+
+  const ScratchDir scratch_ = ScratchDir::create().value();
+  HostAddress address_;
+  StatusOr<std::unique_ptr<LaunchedGroup>> led_;
+  std::thread thread_;
+};
+
+// One at a time they would take 25 minutes.
+TEST_F(HostLeading, SilentConnectionsMakeNoOtherWait) {
+  const HostSecrets secrets{kToken, {}};
+  std::vector<comm::Descriptor> silent;
+  for (int i = 0; i < HelloThreads::kMaxWaiting + 50; ++i) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(address_.port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    while (::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the leader does not listen yet
+  }
+  const comm::Descriptor worker = join(7);
+  thread_.join();
+  EXPECT_TRUE(led_.ok()) << led_.status();
+}
+
+TEST_F(HostLeading, AnotherProcessTakesThePlaceOfOneThatHasEnded) {
+  comm::Descriptor worker = join(7);
+  thread_.join();
+  ASSERT_TRUE(led_.ok()) << led_.status();
+  wait_for_port(7);
+  EXPECT_EQ(dial(8).status().code(), absl::StatusCode::kAlreadyExists);
+  worker = comm::Descriptor();
+  wait_for_port(0);
+  worker = join(8);
+  wait_for_port(8);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // Ranks of one model on joined processes: their groups, and the exchange of the serving process's
-// own rank with them.
+// own ranks with them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,35 +16,50 @@
 
 namespace nereid::runtime {
 
+// Where processes do not share memory, each group of ranks exchanges by itself: through the memory
+// of the process that has all of them, else through sockets.
 class HostRanks {
  public:
-  // `participants`: processes of the ranks from 1 on; rank 0 is here. Errors: read_host_secrets().
-  static StatusOr<HostRanks> create(LaunchedJob job, int32_t tp, int32_t pp,
-                                    std::vector<int32_t> participants);
+  struct Layout {
+    int32_t tp = 1, pp = 1;
+    std::vector<int32_t> processes;  // [tp * pp] of the ranks; those of process 0 come first
+  };
+  // `limit`: of a wait in an exchange through memory. Errors: of the secrets' files, of memory.
+  static StatusOr<HostRanks> create(LaunchedJob job, Layout layout, Duration limit);
 
-  // Ranks exchange through sockets; else through segments of this host's memory.
-  bool use_sockets() const { return !job_.hosts->share_memory; }
+  // Ranks exchange through what this object has; else through segments of this host's memory.
+  bool has_groups() const { return !job_.hosts->share_memory; }
 
-  // Gives a rank to its process. `tensor`, `pipeline`: its segments, without sockets.
+  // Gives a rank to its process. `tensor`, `pipeline`: its segments, without groups. Unavailable:
+  // the process has ended.
   StatusOr<JoinedProcess::Started> start(const WorkerStart& start, const comm::Descriptor* tensor,
                                          const comm::Descriptor* pipeline, Time deadline) const;
 
-  // Connects rank 0 to the ranks that exchange over sockets. After start() of every rank.
+  // Connects the ranks of process 0 to their groups. After start() of every other rank.
   Status connect(Time deadline);
-  exec::RankComms take_comms() { return std::move(comms_); }
-  // Ends the exchange of rank 0, and so that of the ranks connected to it. Any thread.
-  void abort() const;
+  // Communicators of a rank of process 0; once, after connect().
+  exec::RankComms take_comms(int32_t rank) { return std::move(comms_[static_cast<size_t>(rank)]); }
+  // Ends the exchange of process 0's ranks, and so that of those connected to them. Any thread.
+  void abort(const Status& reason) const;
 
  private:
-  explicit HostRanks(LaunchedJob job) : job_(std::move(job)) {}
-  std::optional<HostRankGroup> group_of(int32_t first, int32_t step, int32_t count) const;
+  struct Group {
+    HostRankGroup ranks;
+    comm::Descriptor segment;  // of a group of ranks of process 0
+  };
+  using Comm = std::unique_ptr<comm::Communicator> exec::RankComms::*;
+
+  HostRanks(LaunchedJob job, Layout layout) : job_(std::move(job)), layout_(std::move(layout)) {}
+  StatusOr<std::optional<Group>> group_of(int32_t first, int32_t step, int32_t count,
+                                          Duration limit) const;
+  Status connect(const Group& group, int32_t first, int32_t step, Comm comm, Time deadline);
 
   LaunchedJob job_;
-  std::vector<int32_t> participants_;
+  Layout layout_;
   HostSecrets secrets_;
-  std::vector<std::optional<HostRankGroup>> tensor_, pipeline_;  // [pp], [tp]; no value: one rank
-  std::vector<comm::Descriptor> peers_;                          // copies of rank 0's sockets
-  exec::RankComms comms_;                                        // of rank 0, until take_comms()
+  std::vector<std::optional<Group>> tensor_, pipeline_;  // [pp], [tp]; no value: one rank
+  std::vector<comm::Descriptor> peers_;  // copies of the sockets of process 0's ranks
+  std::vector<exec::RankComms> comms_;   // of process 0's ranks, until take_comms()
 };
 
 }  // namespace nereid::runtime

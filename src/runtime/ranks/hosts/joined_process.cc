@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/random_hex.h"
+#include "io/plan.h"
 
 namespace nereid::runtime {
 namespace {
@@ -56,17 +57,17 @@ StatusOr<std::optional<HostRankGroup>> group_of(const json::object& message,
 json::object to_json(const JoinedRank& rank) {
   json::array arguments;
   for (const std::string& argument : worker_arguments(rank.start)) arguments.emplace_back(argument);
-  return {{"arguments", std::move(arguments)},
-          {"tensor_memory", rank.tensor_memory},
-          {"pipeline_memory", rank.pipeline_memory},
-          {"tensor", group_json(rank.tensor)},
-          {"pipeline", group_json(rank.pipeline)}};
+  return {{"arguments", std::move(arguments)},   {"num_in_process", rank.num_in_process},
+          {"tensor_memory", rank.tensor_memory}, {"pipeline_memory", rank.pipeline_memory},
+          {"tensor", group_json(rank.tensor)},   {"pipeline", group_json(rank.pipeline)}};
 }
 
 StatusOr<JoinedRank> joined_rank_of(const json::object& message) {
   JoinedRank rank;
   ASSIGN_OR_RETURN(const std::vector<std::string> arguments, texts_of(message, "arguments"));
   ASSIGN_OR_RETURN(rank.start, parse_worker_arguments(arguments));
+  ASSIGN_OR_RETURN(const int64_t num_in_process, number_field(message, "num_in_process"));
+  rank.num_in_process = static_cast<int32_t>(std::clamp<int64_t>(num_in_process, 1, io::kMaxRanks));
   ASSIGN_OR_RETURN(rank.tensor_memory, text_field(message, "tensor_memory"));
   ASSIGN_OR_RETURN(rank.pipeline_memory, text_field(message, "pipeline_memory"));
   ASSIGN_OR_RETURN(rank.tensor, group_of(message, "tensor"));
@@ -79,10 +80,9 @@ StatusOr<JoinedRank> joined_rank_of(const json::object& message) {
   return rank;
 }
 
-StatusOr<JoinedProcess::Started> JoinedProcess::start(const LaunchedJob& job, int32_t participant,
+StatusOr<JoinedProcess::Started> JoinedProcess::start(const HostAddress& address,
                                                       const HostSecrets& secrets,
                                                       const JoinedRank& rank, Time deadline) {
-  const HostAddress& address = job.hosts->workers[static_cast<size_t>(participant) - 1];
   const auto dial = [&](json::object hello) {
     return dial_host(address, secrets, std::move(hello), deadline);
   };
@@ -121,6 +121,7 @@ StatusOr<std::vector<comm::Descriptor>> dial_peers(const HostRankGroup& group, i
                                                    const HostSecrets& secrets, Time deadline) {
   std::vector<comm::Descriptor> peers(group.members.size());
   for (size_t to = static_cast<size_t>(rank) + 1; to < peers.size(); ++to) {
+    if (group.members[to].empty()) continue;
     ASSIGN_OR_RETURN(const HostAddress address, parse_host_address(group.members[to]));
     json::object hello{
         {"kind", "peer"}, {"id", group.id}, {"from", rank}, {"to", static_cast<int64_t>(to)}};

@@ -11,7 +11,6 @@
 #include "comm/communicator.h"
 #include "comm/shared_memory.h"
 #include "runtime/ranks/hosts/host_socket.h"
-#include "runtime/ranks/launched_job.h"
 #include "runtime/ranks/rank_worker.h"
 #include "runtime/ranks/worker_process.h"
 
@@ -21,8 +20,8 @@ namespace nereid::runtime {
 //   "rank"   id, arguments, memory or groups; answered with "process": Channel from then on
 //   "beats"  id of the rank; answered: signs of life from then on
 //   "peer"   id of a group, from, to: answered: an exchange of the two ranks from then on
-// A group of ranks of several hosts: where its members take connections, "" for the serving
-// process, which connects to all others; each rank connects to those above it.
+// A group of ranks: where its members take connections, "" for those of the serving process. Each
+// rank connects to those above it. With one address for all, memory of that process carries them.
 struct HostRankGroup {
   std::string id;
   std::vector<std::string> members;  // [size] by rank in the group
@@ -31,6 +30,7 @@ struct HostRankGroup {
 // The parameters of a rank of a joined process. Memory: paths that are good on this host.
 struct JoinedRank {
   WorkerStart start;
+  int32_t num_in_process = 1;                  // ranks of the model in the same process
   std::string tensor_memory, pipeline_memory;  // shared segments; empty: none, or groups
   std::optional<HostRankGroup> tensor, pipeline;
 };
@@ -44,9 +44,9 @@ class JoinedProcess final : public WorkerProcess {
     comm::Descriptor steps, beats;
     std::unique_ptr<JoinedProcess> process;
   };
-  // Gives a rank to the process `participant` of the job. Errors: those of dial_host().
-  static StatusOr<Started> start(const LaunchedJob& job, int32_t participant,
-                                 const HostSecrets& secrets, const JoinedRank& rank, Time deadline);
+  // Gives a rank to the process at `address`. Errors: those of dial_host().
+  static StatusOr<Started> start(const HostAddress& address, const HostSecrets& secrets,
+                                 const JoinedRank& rank, Time deadline);
 
   pid_t id() const override { return id_; }  // on its host
   std::optional<std::string> ended(Duration limit) override;
@@ -63,7 +63,8 @@ class JoinedProcess final : public WorkerProcess {
   const comm::Descriptor steps_, beats_;  // copies
 };
 
-// Connections of rank `rank` of a group to those above it, [size]; none for the others.
+// Connections of rank `rank` of a group to those above it, [size]; none for the others and for
+// those of the serving process.
 StatusOr<std::vector<comm::Descriptor>> dial_peers(const HostRankGroup& group, int rank,
                                                    const HostSecrets& secrets, Time deadline);
 

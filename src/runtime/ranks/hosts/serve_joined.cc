@@ -2,10 +2,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
@@ -21,8 +21,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "comm/shared_group.h"
 #include "comm/socket_group.h"
+#include "runtime/ranks/hosts/hello_threads.h"
 #include "runtime/ranks/hosts/host_group.h"
 #include "runtime/ranks/hosts/joined_process.h"
 #include "runtime/ranks/rank_worker.h"
@@ -31,7 +33,7 @@
 namespace nereid::runtime {
 namespace {
 
-constexpr int kMaxConnections = 256;  // whose hello is read at once
+constexpr int kBeatMs = 1000;
 
 // Connections that came before or after those that wait for them.
 class Mailbox {
@@ -59,13 +61,34 @@ std::string peer_name(const std::string& group, int64_t from, int64_t to) {
   return fmt::format("{} {} {}", group, from, to);
 }
 
+// Segments of groups whose ranks are all in this process; the first of them makes it.
+class OwnSegments {
+ public:
+  StatusOr<std::shared_ptr<comm::Descriptor>> find(const HostRankGroup& group) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto found = segments_.find(group.id); found != segments_.end())
+      if (auto segment = found->second.lock()) return segment;
+    ASSIGN_OR_RETURN(
+        comm::Descriptor made,
+        comm::create_shared_group(static_cast<int>(group.members.size()), comm::kMaxTimeLimit));
+    auto segment = std::make_shared<comm::Descriptor>(std::move(made));
+    segments_[group.id] = segment;
+    return segment;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<comm::Descriptor>> segments_;  // guarded by mutex_
+};
+
 // The state that threads of connections and ranks share; it lives until the process ends.
 struct WorkerState {
   HostWorkerOptions options;
   HostSecrets secrets;
   int default_threads = 0;
   Mailbox mailbox;
-  std::atomic<int> num_connections = 0;
+  OwnSegments segments;
 };
 
 StatusOr<comm::Descriptor> open_memory(const std::string& path) {
@@ -74,37 +97,73 @@ StatusOr<comm::Descriptor> open_memory(const std::string& path) {
   return file;
 }
 
-StatusOr<std::unique_ptr<comm::Communicator>> join_group(WorkerState& state,
-                                                         const std::string& memory,
-                                                         const std::optional<HostRankGroup>& group,
-                                                         int rank) {
-  if (!memory.empty()) {
-    ASSIGN_OR_RETURN(const comm::Descriptor file, open_memory(memory));
-    return comm::attach_shared_group(file, rank);
+// The exchange of a rank, and what ends it from another thread.
+class RankExchange {
+ public:
+  explicit RankExchange(WorkerState& state) : state_(state) {}
+
+  // Joins a group: a segment of the leader, a group, or none of them.
+  StatusOr<std::unique_ptr<comm::Communicator>> join(const std::string& memory,
+                                                     const std::optional<HostRankGroup>& group,
+                                                     int rank) {
+    if (!memory.empty()) {
+      ASSIGN_OR_RETURN(comm::Descriptor file, open_memory(memory));
+      segments_.push_back(std::make_shared<comm::Descriptor>(std::move(file)));
+      return comm::attach_shared_group(*segments_.back(), rank);
+    }
+    if (!group) return nullptr;
+    const std::string& own = group->members[static_cast<size_t>(rank)];
+    if (std::ranges::all_of(group->members, [&](const auto& member) { return member == own; })) {
+      ASSIGN_OR_RETURN(segments_.emplace_back(), state_.segments.find(*group));
+      return comm::attach_shared_group(*segments_.back(), rank);
+    }
+    ASSIGN_OR_RETURN(std::vector<comm::Descriptor> peers, connect(*group, rank));
+    return comm::attach_socket_group(rank, std::move(peers));
   }
-  if (!group) return nullptr;
-  const Time deadline = now() + kMeetLimit;
-  ASSIGN_OR_RETURN(std::vector<comm::Descriptor> peers,
-                   dial_peers(*group, rank, state.secrets, deadline));
-  for (int from = 0; from < rank; ++from) {
-    ASSIGN_OR_RETURN(peers[static_cast<size_t>(from)],
-                     state.mailbox.take(peer_name(group->id, from, rank), deadline));
+
+  void abort(const Status& reason) const {
+    for (const comm::Descriptor& socket : sockets_) ::shutdown(socket.get(), SHUT_RDWR);
+    for (const auto& segment : segments_) comm::abort_shared_group(*segment, reason).IgnoreError();
   }
-  return comm::attach_socket_group(rank, std::move(peers));
-}
+
+ private:
+  StatusOr<std::vector<comm::Descriptor>> connect(const HostRankGroup& group, int rank) {
+    const Time deadline = now() + kMeetLimit;
+    ASSIGN_OR_RETURN(std::vector<comm::Descriptor> peers,
+                     dial_peers(group, rank, state_.secrets, deadline));
+    for (int from = 0; from < rank; ++from) {
+      ASSIGN_OR_RETURN(peers[static_cast<size_t>(from)],
+                       state_.mailbox.take(peer_name(group.id, from, rank), deadline));
+    }
+    for (const comm::Descriptor& peer : peers) {
+      if (!peer) continue;
+      sockets_.emplace_back(::fcntl(peer.get(), F_DUPFD_CLOEXEC, 0));
+      if (!sockets_.back()) return unavailable("a descriptor: {}", std::strerror(errno));
+    }
+    return peers;
+  }
+
+  WorkerState& state_;
+  std::vector<comm::Descriptor> sockets_;  // copies
+  std::vector<std::shared_ptr<comm::Descriptor>> segments_;
+};
 
 Status run_joined(WorkerState& state, JoinedRank rank, const std::string& id,
                   comm::Descriptor steps) {
   ASSIGN_OR_RETURN(comm::Descriptor beats, state.mailbox.take("beats " + id, now() + kMeetLimit));
+  RankExchange exchange(state);
   exec::RankComms comms;
   ASSIGN_OR_RETURN(comms.tensor,
-                   join_group(state, rank.tensor_memory, rank.tensor, rank.start.tensor_rank));
+                   exchange.join(rank.tensor_memory, rank.tensor, rank.start.tensor_rank));
   ASSIGN_OR_RETURN(comms.pipeline,
-                   join_group(state, rank.pipeline_memory, rank.pipeline, rank.start.stage));
+                   exchange.join(rank.pipeline_memory, rank.pipeline, rank.start.stage));
   if (rank.start.num_threads == 0 && rank.start.device == "cpu")
-    rank.start.num_threads =
-        state.options.num_threads > 0 ? state.options.num_threads : state.default_threads;
-  const LeaderLoss loss{.closed = nullptr, .silent = [&] {
+    rank.start.num_threads = state.options.num_threads > 0
+                                 ? state.options.num_threads
+                                 : std::max(state.default_threads / rank.num_in_process, 1);
+  // A rank that waits for one that the leader has given up does not read its channel.
+  const auto close = [&] { exchange.abort(unavailable("the leader has given up the ranks")); };
+  const LeaderLoss loss{.closed = close, .silent = [&] {
                           log_error("rank {}: the leader gave no sign of life for {} ms",
                                     rank.start.rank, rank.start.silence_ms);
                           std::_Exit(1);
@@ -114,8 +173,7 @@ Status run_joined(WorkerState& state, JoinedRank rank, const std::string& id,
 }
 
 // Takes a connection by its kind; the thread of a rank runs until its end.
-Status take(WorkerState& state, comm::Descriptor socket) {
-  ASSIGN_OR_RETURN(HostConnection connection, meet_host(std::move(socket), state.secrets));
+Status take(WorkerState& state, HostConnection connection) {
   const json::object& hello = connection.message;
   ASSIGN_OR_RETURN(const std::string kind, text_field(hello, "kind"));
   ASSIGN_OR_RETURN(const std::string id, text_field(hello, "id"));
@@ -124,10 +182,8 @@ Status take(WorkerState& state, comm::Descriptor socket) {
     if (!rank.ok()) refuse_host(connection, rank.status());
     RETURN_IF_ERROR(rank.status());
     RETURN_IF_ERROR(send_frame(connection.socket, {{"process", ::getpid()}}));
-    --state.num_connections;
     const int32_t number = rank->start.rank;
     const Status status = run_joined(state, *std::move(rank), id, std::move(connection.socket));
-    ++state.num_connections;
     return status.ok() ? ok() : annotate(status, fmt::format("rank {}", number));
   }
   std::string name = "beats " + id;
@@ -213,18 +269,19 @@ class JoinedWorker {
     pollfd ends[] = {{.fd = leader_.get(), .events = POLLIN, .revents = 0},
                      {.fd = listener_.get(), .events = POLLIN, .revents = 0},
                      {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-    if (::poll(ends, std::size(ends), -1) < 0) {
-      if (errno == EINTR) return std::nullopt;
-      return unavailable("poll: {}", std::strerror(errno));
+    const int got = ::poll(ends, std::size(ends), kBeatMs);
+    if (got < 0 && errno != EINTR) return unavailable("poll: {}", std::strerror(errno));
+    if (got < 0) return std::nullopt;
+    if (now() >= next_beat_) {
+      next_beat_ = now() + std::chrono::milliseconds(kBeatMs);
+      send_frame(leader_, {{"beat", true}}).IgnoreError();  // its end is read below
     }
     if (ends[0].revents != 0) {
       const auto message = receive_frame(leader_, now() + std::chrono::seconds(1));
       if (message.ok()) return 0;
       return unavailable("the leader {} has ended", text_of(state_.options.leader));
     }
-    if (ends[1].revents != 0) {
-      if (const Status status = take_connection(); !status.ok()) log_warn("{}", message(status));
-    }
+    if (ends[1].revents != 0) accept();
     if (ends[2].revents != 0) {
       signalfd_siginfo info{};
       if (::read(signals_.get(), &info, sizeof(info)) < 0) return std::nullopt;
@@ -235,21 +292,25 @@ class JoinedWorker {
     return std::nullopt;
   }
 
-  Status take_connection() {
-    ASSIGN_OR_RETURN(comm::Descriptor socket, accept_socket(listener_));
-    if (state_.num_connections >= kMaxConnections)
-      return resource_exhausted("{} connections wait; one more is closed", kMaxConnections);
-    ++state_.num_connections;
-    std::thread([state = &state_, socket = std::move(socket)]() mutable {
-      if (const Status status = take(*state, std::move(socket)); !status.ok())
-        log_error("{}", message(status));
-      --state->num_connections;
-    }).detach();
-    return ok();
+  void accept() {
+    static LogLimit limit;
+    auto socket = accept_socket(listener_);
+    if (!socket.ok()) {
+      limit.warn("{}", message(socket.status()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it may be out of descriptors
+      return;
+    }
+    hellos_.begin(*std::move(socket), state_.secrets, [state = &state_](auto met) {
+      const Status status = met.ok() ? take(*state, *std::move(met)) : met.status();
+      if (!status.ok()) limit.error("{}", message(status));
+    });
   }
 
   WorkerState& state_;
   comm::Descriptor leader_, listener_, signals_;
+  // Its threads may outlive this object, see serve_joined().
+  HelloThreads& hellos_ = *new HelloThreads;
+  Time next_beat_;
   bool is_stopping_ = false;
 };
 
