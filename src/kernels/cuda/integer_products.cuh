@@ -33,8 +33,7 @@ struct Groups {
   }
 };
 
-// Integers of two rows of a half of a box, 16 bytes of each per thread, in turns of two products of
-// 16 columns.
+// Integers of two rows of a half of a box, 16 bytes of each per thread. A turn: two products.
 template <int kIntegerBits>
 struct IntegerHalf {
   using Word = Words<kIntegerBits, false>;

@@ -92,8 +92,7 @@ cudaError_t launch_invariant_experts(const ExpertLinear& args, const Scratch& sc
 bool takes_few_rows_of_integers(const Linear& args);
 cudaError_t launch_few_rows_of_integers(const Linear& args, const Scratch& scratch,
                                         cudaStream_t stream);
-// Columns of x in the integers' order, which is by 64 bytes of a row of them; x is padded with
-// zeros.
+// Columns of x in the integers' order: whole pieces of 64 bytes of a row of integers.
 inline int64_t order_columns(int64_t k, int bits) {
   const int64_t columns = 512 / bits;
   return (k + columns - 1) / columns * columns;
