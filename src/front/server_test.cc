@@ -1,5 +1,4 @@
 // The whole front over real sockets and a scripted core: KServe, OpenAI, metrics.
-#include <algorithm>
 #include <cstring>
 #include <tuple>
 

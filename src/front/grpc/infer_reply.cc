@@ -3,7 +3,6 @@
 
 #include <climits>
 #include <list>
-#include <type_traits>
 #include <variant>
 #include <vector>
 

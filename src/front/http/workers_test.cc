@@ -8,7 +8,6 @@
 #include <functional>
 #include <future>
 #include <mutex>
-#include <vector>
 
 namespace nereid::front {
 namespace {

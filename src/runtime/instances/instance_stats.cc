@@ -1,7 +1,6 @@
 #include "runtime/instances/instance_stats.h"
 
 #include <algorithm>
-#include <string_view>
 
 namespace nereid::runtime {
 namespace {

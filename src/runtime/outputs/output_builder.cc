@@ -2,7 +2,6 @@
 #include "runtime/outputs/output_builder.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
-#include <utility>
 
 #include "base/check.h"
 #include "kernels/api/op.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>

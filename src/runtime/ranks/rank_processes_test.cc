@@ -10,7 +10,6 @@
 #include <csignal>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "runtime/ranks/remote_runner.h"

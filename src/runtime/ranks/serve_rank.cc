@@ -1,6 +1,5 @@
 // A worker's loop: messages in order, results as soon as the leader waits for them.
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 

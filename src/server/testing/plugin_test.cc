@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 
 #include "base/testing/source_dir.h"
 #include "server/testing/client.h"

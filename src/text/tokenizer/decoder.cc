@@ -1,6 +1,5 @@
 #include "text/tokenizer/decoder.h"
 
-#include <iterator>
 #include <optional>
 
 #include "text/tokenizer/decoder_stage.h"

@@ -16,7 +16,6 @@
 #include <memory>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/file.h"
 #include "runtime/ranks/hosts/tls_socket.h"

@@ -1,6 +1,5 @@
 // Numbers of a schema.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
