@@ -10,9 +10,11 @@
 
 #include "base/nearest.h"
 #include "cli/commands/commands.h"
+#include "cli/flags/arg_table.h"
 #include "cli/flags/completions.h"
 #include "cli/flags/man_page.h"
 #include "cli/flags/options.h"
+#include "cli/triton/triton_flags.h"
 
 namespace nereid::cli {
 namespace {
@@ -32,9 +34,13 @@ void print_page(const CLI::App& command, std::span<const Tool> tools, const Page
   const auto tool = std::ranges::find_if(
       tools, [&](const Tool& tool) { return tool.help && tool.name == command.get_name(); });
   if (tool == tools.end()) return fmt::print("{}", write(command_text(command)));
-  if (tool->run == tritonserver_main) return fmt::print("{}", write(tritonserver_text(tool->help)));
-  set_help_writer(
-      [&](const ArgTable& table) { return write(command_text(tool->name, tool->help, table)); });
+  if (tool->run == tritonserver_main) {
+    TritonOptions options;
+    return fmt::print("{}", write(command_text(tool->name, tool->help, triton_flags(options))));
+  }
+  set_help_writer([&](const ArgTable& table) {
+    return write(command_text(tool->name, tool->help, options_of(table.flags), table.words));
+  });
   std::string name = tool->name, help = "--help";
   char* words[] = {name.data(), help.data(), nullptr};
   tool->run(2, words);

@@ -69,9 +69,11 @@ std::string number_range(const Option& option) {
 
 std::string allowed_values(const Option& option) {
   return std::visit(
-      [&](auto field) -> std::string {
-        using T = decltype(field);
-        if constexpr (!std::is_pointer_v<T>) {
+      [&](const auto& field) -> std::string {
+        using T = std::decay_t<decltype(field)>;
+        if constexpr (std::is_same_v<T, config::Action>) {
+          return "text";
+        } else if constexpr (!std::is_pointer_v<T>) {
           return "word";
         } else {
           using Value = std::remove_pointer_t<T>;
@@ -130,7 +132,7 @@ std::string tables_of(const Options& options) {
         "|---|---|---|---|---|\n",
         first.group);
     for (const Option& option : options)
-      if (std::string_view(option.group) == first.group && !option.only_default)
+      if (std::string_view(option.group) == first.group && option.use != config::Use::kOnly)
         out += row_of(option, options);
   }
   return out;
