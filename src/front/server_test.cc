@@ -1,4 +1,5 @@
 // The whole front over real sockets and a scripted core: KServe, OpenAI, metrics.
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 

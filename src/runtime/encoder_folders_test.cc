@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "base/file.h"
 #include "base/testing/test_device.h"
 #include "convert/engine_dir.h"

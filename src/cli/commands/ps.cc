@@ -1,5 +1,6 @@
 // nereid ps: what the servers of this machine, or the one at a URL, serve.
 #include <CLI/Option.hpp>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 

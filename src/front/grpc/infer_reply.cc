@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <list>
+#include <type_traits>
 #include <variant>
 #include <vector>
 

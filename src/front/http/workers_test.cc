@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <vector>
 
 namespace nereid::front {
 namespace {

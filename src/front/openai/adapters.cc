@@ -1,5 +1,6 @@
 // POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as in vLLM: adapters by name, from
 // folders that the server may read. Only where the engine has a lora_load_dir.
+#include <memory>
 #include <utility>
 #include <variant>
 

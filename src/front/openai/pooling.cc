@@ -1,6 +1,7 @@
 // Reads the files of sentence-transformers; see pooling.h.
 #include "front/openai/pooling.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/json.h"

@@ -1,6 +1,7 @@
 #include "runtime/instances/instance_stats.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace nereid::runtime {
 namespace {

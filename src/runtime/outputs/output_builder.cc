@@ -2,6 +2,7 @@
 #include "runtime/outputs/output_builder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 

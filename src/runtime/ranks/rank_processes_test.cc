@@ -10,6 +10,7 @@
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/ranks/remote_runner.h"

@@ -1,5 +1,6 @@
 // A worker's loop: messages in order, results as soon as the leader waits for them.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 

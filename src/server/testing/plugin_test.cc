@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 
 #include "base/testing/source_dir.h"
 #include "server/testing/client.h"

@@ -1,5 +1,6 @@
 #include "text/tokenizer/decoder.h"
 
+#include <iterator>
 #include <optional>
 
 #include "text/tokenizer/decoder_stage.h"

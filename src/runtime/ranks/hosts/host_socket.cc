@@ -16,6 +16,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "runtime/ranks/hosts/tls_socket.h"

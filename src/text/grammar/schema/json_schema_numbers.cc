@@ -1,5 +1,6 @@
 // Numbers of a schema.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
