@@ -14,10 +14,11 @@ namespace {
 
 void read_option(ObjectReader& in, std::string_view name, const config::Option& option) {
   std::visit(
-      [&](auto to) {
-        if constexpr (std::is_pointer_v<decltype(to)>) {
+      [&](const auto& to) {
+        using T = std::decay_t<decltype(to)>;
+        if constexpr (std::is_pointer_v<T>) {
           in.read(name, *to);
-        } else {
+        } else if constexpr (std::is_same_v<T, config::WordField>) {
           size_t index = to.get(to.value);
           in.read_word(name, config::words_of(option), index);
           to.set(to.value, index);

@@ -36,38 +36,29 @@ void add_ranks(Options& options, ExecutorConfig& c) {
         .help = "ranks that share heads, columns and vocabulary of each layer; auto = the fewest "
                 "GPUs that have memory for the model",
         .flag = "--tp",
-        .parameter = "tensor_parallel",
         .problem = ranks_problem},
        {.name = "pipeline_parallel",
         .field = field(c.pipeline_parallel),
         .help = "stages that share the layers",
         .range = {0, kMaxRanks},
-        .flag = "--pp",
-        .parameter = "pipeline_parallel"},
+        .flag = "--pp"},
        {.name = "expert_parallel",
         .field = field(c.expert_parallel),
         .help = "groups of tensor ranks with different experts of each layer; divides "
                 "`tensor_parallel`",
         .range = {0, kMaxRanks},
-        .flag = "--ep",
-        .parameter = "expert_parallel"},
+        .flag = "--ep"},
        {.name = "devices",
         .field = field(c.devices),
         .help = "devices of the ranks, in order: cuda:0-3 or cuda:0,2, or UUIDs of GPUs (GPU-...); "
                 "cpu = all on this CPU; with several instances a list for each, cuda:0,1;cuda:2,3",
-        .flag = "--devices",
-        .parameter = "devices",
         .default_text = "`device` and the GPUs after it"},
        {.name = "tp_invariant",
         .field = field(c.tp_invariant),
-        .help = "the same bits for any `tensor_parallel`, on CPUs; the engine is built for it",
-        .flag = "--tp-invariant",
-        .parameter = "tp_invariant"},
+        .help = "the same bits for any `tensor_parallel`, on CPUs; the engine is built for it"},
        {.name = "rank_processes",
         .field = field(c.rank_processes),
-        .help = "ranks on CPUs are processes of their own, not threads",
-        .flag = "--rank-processes",
-        .parameter = "rank_processes"}});
+        .help = "ranks on CPUs are processes of their own, not threads"}});
 }
 
 void add_instances(Options& options, ExecutorConfig& c) {
@@ -78,15 +69,11 @@ void add_instances(Options& options, ExecutorConfig& c) {
         .help = "leader (the first rank, and on GPUs all ranks, are threads of this process) | "
                 "orchestrator (all ranks on CPUs, and a model with one rank on a GPU, are "
                 "processes of their own; this one only plans and answers)",
-        .words = "leader|orchestrator",
-        .flag = "--process-mode",
-        .parameter = "process_mode"},
+        .words = "leader|orchestrator"},
        {.name = "participant_ids",
         .field = field(c.participant_ids),
         .help = "of the processes that mpirun or srun has started, those of the ranks, in order: "
                 "1,2; with several instances a list for each: 1,2;3,4",
-        .flag = "--participant-ids",
-        .parameter = "participant_ids",
         .default_text = "leader: all; orchestrator: processes are started"},
        {.name = "num_instances",
         .field = field(c.num_instances),
@@ -96,16 +83,13 @@ void add_instances(Options& options, ExecutorConfig& c) {
                 "`process_mode` orchestrator or several lists of devices or participants, the "
                 "count of instance_group",
         .range = {0, kMaxInstances},
-        .flag = "--instances",
-        .parameter = "num_instances"},
+        .flag = "--instances"},
        {.name = "restart_failed",
         .field = field(c.restart_failed),
         .help = "an instance whose device or ranks have failed is opened again, after 1, 2, 4 ... "
                 "60 seconds (not one whose device hangs in this process): true | false | auto (as "
                 "true with `process_mode` orchestrator)",
-        .words = "auto|true|false",
-        .flag = "--restart-failed",
-        .parameter = "restart_failed"}});
+        .words = "auto|true|false"}});
 }
 
 void add_machine(Options& options, ExecutorConfig& c) {
@@ -115,21 +99,16 @@ void add_machine(Options& options, ExecutorConfig& c) {
         .field = field(c.device),
         .help = "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | "
                 "cuda:N | the UUID of a GPU or a MIG slice (GPU-..., MIG-...), or its beginning",
-        .flag = "--device",
-        .parameter = "device",
         .problem = device_problem},
        {.name = "num_threads",
         .field = field(c.num_threads),
         .help = "CPU compute threads; 0 = one per physical core that this process may use",
         .range = {0, 1024},
-        .flag = "--threads",
-        .parameter = "num_threads"},
+        .flag = "--threads"},
        {.name = "isa",
         .field = field(c.isa),
         .help = "instruction set of the CPU kernels: generic | avx2 | avx512 | avx512_bf16 | amx",
         .words = "generic|avx2|avx512|avx512_bf16|amx",
-        .flag = "--isa",
-        .parameter = "isa",
         .default_text = "the best that the CPU has",
         .flag_takes_any = true},
        {.name = "memory_bytes",
@@ -137,33 +116,25 @@ void add_machine(Options& options, ExecutorConfig& c) {
         .help = "bytes for weights, buffers and KV cache together; 0 = a share of what is free",
         .range = {0, kMaxBytes},
         .flag = "--memory",
-        .parameter = "memory_bytes",
         .is_bytes = true},
        {.name = "deterministic",
         .field = field(c.deterministic),
         .help = "a request gives the same bits alone and in any batch, in chunks or not, on GPUs "
-                "too, by slower kernels there; on CPUs that is always so",
-        .flag = "--deterministic",
-        .parameter = "deterministic"},
+                "too, by slower kernels there; on CPUs that is always so"},
        {.name = "forced_kernels",
         .field = field(c.forced_kernels),
         .help = "kernels that must be used, op:name (`nereid inspect` lists them); the flag may be "
                 "repeated, the parameter is a comma list",
-        .flag = "--kernel",
-        .parameter = "forced_kernels"},
+        .flag = "--kernel"},
        {.name = "exit_on_device_failure",
         .field = field(c.exit_on_device_failure),
         .help = "the process ends with exit code 1 when the device has failed for good; otherwise "
-                "requests get 503 and the model is not ready",
-        .flag = "--exit-on-device-failure",
-        .parameter = "exit_on_device_failure"},
+                "requests get 503 and the model is not ready"},
        {.name = "device_timeout_secs",
         .field = field(c.device_timeout_secs),
         .help = "seconds without progress of the device (CPU: no part of a kernel ends; GPU: no "
                 "step ends) while work is waited for, after which it has failed; 0 = no limit",
-        .range = {0, 86400},
-        .flag = "--device-timeout-secs",
-        .parameter = "device_timeout_secs"}});
+        .range = {0, 86400}}});
 }
 
 void add_model(Options& options, ExecutorConfig& c) {
@@ -176,35 +147,25 @@ void add_model(Options& options, ExecutorConfig& c) {
                 "`nereid quantize` makes better ones) | w8a8 (int8 with int8 activations) | fp8 "
                 "(on GPUs with fp8 activations); routers and latent attention's products by heads "
                 "stay bf16",
-        .words = kWeightTypes,
-        .flag = "--weights",
-        .parameter = "weights"},
+        .words = kWeightTypes},
        {.name = "head_weights",
         .field = field(c.head_weights),
         .help = "type of the head, and of the embedding where both are one tensor, in the words "
                 "of `weights`; auto = int8 where `weights` is int8, int4 or w8a8, bf16 where it is "
                 "bf16 or fp8, else as the checkpoint has it",
-        .words = kWeightTypes,
-        .flag = "--head-weights",
-        .parameter = "head_weights"},
+        .words = kWeightTypes},
        {.name = "expert_weights",
         .field = field(c.expert_weights),
         .help = "type of experts' matrices, in the words of `weights`, or mxfp4 (on Hopper GPUs: "
                 "multiplied as stored); auto = as `weights`",
-        .words = kExpertTypes,
-        .flag = "--expert-weights",
-        .parameter = "expert_weights"},
+        .words = kExpertTypes},
        {.name = "random_weights",
         .field = field(c.random_weights),
         .help = "benchmarks only: random weights for a config.json without weight files, or, as a "
-                "flag, for a published model's dimensions by its name",
-        .flag = "--random-weights",
-        .parameter = "random_weights"},
+                "flag, for a published model's dimensions by its name"},
        {.name = "cache_dir",
         .field = field(c.cache_dir),
         .help = "where built engines are kept",
-        .flag = "--cache-dir",
-        .parameter = "cache_dir",
         .default_text = "$NEREID_CACHE_DIR, else nereid in $XDG_CACHE_HOME or ~/.cache",
         .has_environment = false}});
 }
@@ -217,7 +178,6 @@ void add_limits(Options& options, ExecutorConfig& c) {
         .help = "sequences (with beams: beams) computed together in one step; 0 = what the engine "
                 "was built with, else 32",
         .range = {1, 4096},
-        .flag = "--max-batch-size",
         .parameter = "max_num_sequences",
         .placeholder = "max_batch_size",
         .zero_is_default = true},
@@ -226,8 +186,6 @@ void add_limits(Options& options, ExecutorConfig& c) {
         .help = "tokens computed in one step; longer prompts are split over several steps; 0 = "
                 "what the engine was built with, else 2048",
         .range = {1, 1 << 20},
-        .flag = "--max-num-tokens",
-        .parameter = "max_num_tokens",
         .zero_is_default = true},
        {.name = "max_sequence_length",
         .field = field(c.max_sequence_length),
@@ -241,38 +199,28 @@ void add_limits(Options& options, ExecutorConfig& c) {
         .help = "positions of an encoder's input (patches of a picture), at most what the model "
                 "allows; 0 = that, at most 4096 (8192)",
         .range = {0, kMaxTokens},
-        .flag = "--max-encoder-input-len",
-        .parameter = "max_encoder_input_len",
         .zero_is_default = true},
        {.name = "max_beam_width",
         .field = field(c.max_beam_width),
         .help = "widest beam search that a request may ask for; 0 = what the engine was built "
                 "with, else 1",
         .range = {1, kMaxBeamWidth},
-        .flag = "--max-beam-width",
-        .parameter = "max_beam_width",
         .zero_is_default = true},
        {.name = "max_queue_size",
         .field = field(c.max_queue_size),
         .help = "requests that may wait; when the queue is full, new ones are refused (503)",
         .range = {1, 1 << 24},
-        .flag = "--max-queue-size",
-        .parameter = "max_queue_size",
         .zero_is_default = true},
        {.name = "max_request_secs",
         .field = field(c.max_request_secs),
         .help = "seconds that a request may take, waiting included, after which it ends (finish "
                 "reason timed_out); a request may ask for less (allotted_time_ms); 0 = no limit",
-        .range = {0, 86400},
-        .flag = "--max-request-secs",
-        .parameter = "max_request_secs"},
+        .range = {0, 86400}},
        {.name = "max_logits_bytes",
         .field = field(c.max_logits_bytes),
         .help = "bytes of logits (f32) that all requests under way together may ask for; "
                 "a request that asks for more is refused, one that would wait gets 503",
         .range = {0, kMaxBytes},
-        .flag = "--max-logits-bytes",
-        .parameter = "max_logits_bytes",
         .is_bytes = true}});
 }
 
@@ -314,19 +262,16 @@ void add_scheduling(Options& options, ExecutorConfig& c) {
                 "wait for it: longer prompts are split over steps, by the measured speed of recent "
                 "ones; 0 = no limit, which gives prompts the most throughput",
         .range = {0, 60000},
-        .flag = "--max-prefill-ms",
-        .parameter = "max_prefill_ms",
         .default_text = "50 on CPUs, 0 on GPUs"},
        {.name = "enable_overlap",
         .field = field(c.enable_overlap),
         .help = "the host's work for the next step overlaps with the device's work on this one",
-        .flag = "--no-overlap",
-        .parameter = "enable_overlap"},
+        .flag = "--no-overlap"},
        {.name = "enable_jump_ahead",
         .field = field(c.enable_jump_ahead),
         .help = "tokens that a grammar leaves no choice of are computed in one step instead of one "
                 "step each; the output is the same",
-        .parameter = "enable_jump_ahead"}});
+        .flag = nullptr}});
 }
 
 void add_kv_cache(Options& options, ExecutorConfig& c) {
@@ -379,6 +324,7 @@ void add_kv_cache(Options& options, ExecutorConfig& c) {
        {.name = "kv_cache.enable_partial_reuse",
         .field = field(kv.enable_partial_reuse),
         .help = "leading tokens of a block are copied from a cached block",
+        .flag = nullptr,
         .parameter = "enable_partial_reuse"}});
 }
 
@@ -396,6 +342,7 @@ void add_kv_cache_reach(Options& options, KvCacheConfig& kv) {
         .field = field(kv.offload_min_priority),
         .help = "evicted blocks of a lower priority are dropped instead of moved to host memory",
         .range = {0, 100},
+        .flag = nullptr,
         .parameter = "secondary_offload_min_priority"},
        {.name = "kv_cache.max_attention_window",
         .field = field(kv.max_attention_window),
@@ -416,6 +363,7 @@ void add_kv_cache_reach(Options& options, KvCacheConfig& kv) {
         .field = field(kv.event_buffer_size),
         .help = "events of the prefix cache that are kept for routers, the newest ones; 0 = none",
         .range = {0, 1 << 24},
+        .flag = nullptr,
         .parameter = "event_buffer_max_size"}});
 }
 
@@ -434,6 +382,8 @@ Options engine_options(ExecutorConfig& c) {
   add_speculation(options, c);
   add_adapters(options, c);
   add_statistics(options, c);
+  for (Option& option : options)
+    option.parameter = !option.parameter ? "" : *option.parameter ? option.parameter : option.name;
   return options;
 }
 

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <charconv>
 #include <initializer_list>
+#include <mutex>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,16 +16,6 @@ namespace {
 
 template <class T>
 inline constexpr bool kIsNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 bool is_allowed(const Range& range, double value) {
   return (range.is_open_below ? value > range.low : value >= range.low) &&
@@ -141,8 +133,35 @@ json::value json_as(const T& value) {
 
 }  // namespace
 
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 void add_group(Options& options, const char* group, std::initializer_list<Option> list) {
-  for (const Option& option : list) options.emplace_back(option).group = group;
+  for (const Option& declared : list) {
+    Option& option = options.emplace_back(declared);
+    option.group = group;
+    if (!option.flag) {
+      option.flag = "";
+    } else if (!*option.flag) {
+      std::string flag = fmt::format("--{}", option.name);
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      option.flag = keep(flag);
+    }
+  }
+}
+
+const char* keep(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> texts;
+  const std::lock_guard lock(mutex);
+  return texts.insert(text).first->c_str();
 }
 
 const Option* find(const Options& options, std::string_view name) {
@@ -157,9 +176,9 @@ std::optional<bool> parse_bool(std::string_view text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* word : {"true", "1", "t", "y", "yes"})
+  for (const char* word : {"true", "1", "t", "y", "yes", "on"})
     if (lower == word) return true;
-  for (const char* word : {"false", "0", "f", "n", "no"})
+  for (const char* word : {"false", "0", "f", "n", "no", "off"})
     if (lower == word) return false;
   return std::nullopt;
 }
@@ -171,6 +190,8 @@ Status parse(const Option& option, std::string_view text) {
     word->set(word->value, index);
     return ok();
   }
+  if (const auto* action = std::get_if<Action>(&option.field))
+    return (*action)(option, std::string(text));
   return std::visit(
       [&](auto to) -> Status {
         if constexpr (std::is_pointer_v<decltype(to)>) return parse_as(option, text, to);
@@ -181,9 +202,12 @@ Status parse(const Option& option, std::string_view text) {
 
 std::string text_of(const Option& option) {
   return std::visit(
-      [&](auto from) -> std::string {
-        if constexpr (std::is_pointer_v<decltype(from)>) {
+      [&](const auto& from) -> std::string {
+        using T = std::decay_t<decltype(from)>;
+        if constexpr (std::is_pointer_v<T>) {
           return text_as(option, *from);
+        } else if constexpr (std::is_same_v<T, Action>) {
+          return "";
         } else {
           const std::vector<std::string> words = words_of(option);
           const size_t index = from.get(from.value);
@@ -195,9 +219,12 @@ std::string text_of(const Option& option) {
 
 Status check(const Option& option) {
   return std::visit(
-      [&](auto from) -> Status {
-        if constexpr (std::is_pointer_v<decltype(from)>) {
+      [&](const auto& from) -> Status {
+        using T = std::decay_t<decltype(from)>;
+        if constexpr (std::is_pointer_v<T>) {
           return check_as(option, *from);
+        } else if constexpr (std::is_same_v<T, Action>) {
+          return ok();
         } else {
           const std::string text = text_of(option);
           return check_word(option, text, text);
@@ -214,7 +241,7 @@ Status check(const Options& options) {
 json::object to_json(const Options& options) {
   json::object out;
   for (const Option& option : options) {
-    if (option.is_secret) continue;
+    if (option.is_secret || std::holds_alternative<Action>(option.field)) continue;
     json::value value = std::visit(
         [&](auto from) {
           if constexpr (std::is_pointer_v<decltype(from)>) return json_as(*from);

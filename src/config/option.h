@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -26,10 +27,14 @@ struct WordField {
   void (*set)(void* value, size_t index);
 };
 
+struct Option;
+// Takes a value as it was typed, each time that the option is given.
+using Action = std::function<Status(const Option& option, const std::string& text)>;
+
 // Where the value of an option lies. It is not owned.
 using Field = std::variant<bool*, int32_t*, int64_t*, uint64_t*, float*, double*, std::string*,
                            std::filesystem::path*, std::optional<int64_t>*, std::optional<double>*,
-                           std::vector<std::string>*, WordField>;
+                           std::vector<std::string>*, WordField, Action>;
 
 template <class T>
 Field field(T& value) {
@@ -40,6 +45,14 @@ Field field(T& value) {
     return &value;
   }
 }
+
+// The effect of a flag that other programs have.
+enum class Use : uint8_t {
+  kActed,    // has its effect
+  kNoted,    // stored in the output's config.json, no effect here
+  kIgnored,  // no effect: concerns speed or internals of other engines
+  kOnly,     // only the default is supported; other values are refused by name
+};
 
 // Allowed numbers: [low, high] unless an end is open.
 struct Range {
@@ -56,8 +69,10 @@ struct Option {
   // Allowed words, separated by '|'. An enum has one for each value. A string may be empty, too.
   const char* words = "";
   // Flags, separated by commas, the first one in messages. "--no-x" of a bool sets it to false.
+  // In add_group() "" stands for the name with dashes, null for none.
   const char* flag = "";
-  const char* parameter = "";  // key in config.pbtxt of the tensorrt_llm model
+  // Key in config.pbtxt of the tensorrt_llm model; of the engine's options as `flag`.
+  const char* parameter = "";
   // Placeholder in config.pbtxt's template; "" = the name of the parameter.
   const char* placeholder = "";
   // Text for a default whose value does not explain itself ("one per physical core").
@@ -66,26 +81,37 @@ struct Option {
   bool is_bytes = false;         // flags take 512M and 4G
   bool must_exist = false;       // a path
   bool flag_takes_any = false;   // a wrong word is refused where the model is loaded
-  bool only_default = false;     // in configurations that others write; nothing acts on it
   bool is_secret = false;        // not printed
   bool has_own_reader = false;   // the parameter is a text that the backend reads itself
   bool has_environment = true;   // the first flag is also NEREID_<NAME>
+  bool is_deprecated = false;    // `help` is the flag that replaces it
   // The error in a flag's value, "" = none.
   std::string (*problem)(const std::string& value) = nullptr;
   const char* group = "";
+  // The value in --help of programs that do not use CLI11, "" = it takes none.
+  const char* value_name = "";
+  std::string alone;     // the value of the flag alone; empty: it needs one
+  bool is_list = false;  // takes all words up to the next flag
+  Use use = Use::kActed;
 };
 
 using Options = std::vector<Option>;
 
-// Appends `list`, all of one group.
+// Appends `list`, all of one group, and makes flags of names.
 void add_group(Options& options, const char* group, std::initializer_list<Option> list);
 
 const Option* find(const Options& options, std::string_view name);
 
+// `text`, kept until the program ends; equal texts are kept once. For any thread.
+const char* keep(const std::string& text);
+
+// The parts that are not empty.
+std::vector<std::string> split(std::string_view text, char separator);
+
 // "a|b" -> {"a", "b"}
 std::vector<std::string> words_of(const Option& option);
 
-// true, 1, t, y, yes / false, 0, f, n, no; in any case.
+// true, 1, t, y, yes, on / false, 0, f, n, no, off; in any case.
 std::optional<bool> parse_bool(std::string_view text);
 
 // Sets the value. InvalidArgument: "expected an integer from 0 to 8"; the value is unchanged then.

@@ -118,6 +118,35 @@ TEST_F(OptionTest, DeclarationsAreWhole) {
   EXPECT_EQ(environment_of(option("kv_cache.event_buffer_size")), "");
 }
 
+TEST_F(OptionTest, FlagsAndKeysAreNamesUnlessDeclared) {
+  EXPECT_STREQ(option("process_mode").flag, "--process-mode");
+  EXPECT_STREQ(option("process_mode").parameter, "process_mode");
+  EXPECT_STREQ(option("tensor_parallel").flag, "--tp");
+  EXPECT_STREQ(option("kv_cache.type").parameter, "kv_cache_type");
+  EXPECT_STREQ(option("kv_cache.event_buffer_size").flag, "");
+  Options own;
+  int32_t value = 0;
+  add_group(own, "g", {{.name = "a_b", .field = field(value), .help = "h"}});
+  EXPECT_STREQ(own[0].flag, "--a-b");
+  EXPECT_STREQ(own[0].parameter, "");
+}
+
+TEST_F(OptionTest, ActionsTakeTextAndKeepNothing) {
+  std::string seen;
+  const Option act = {.name = "a",
+                      .field = Action([&](const Option& option, const std::string& text) {
+                        seen += option.name + text;
+                        return text == "bad" ? invalid_argument("no") : ok();
+                      }),
+                      .help = "h"};
+  EXPECT_TRUE(parse(act, "x").ok());
+  EXPECT_EQ(parse(act, "bad").message(), "no");
+  EXPECT_EQ(seen, "axabad");
+  EXPECT_EQ(text_of(act), "");
+  EXPECT_TRUE(check(act).ok());
+  EXPECT_TRUE(to_json({act}).empty());
+}
+
 TEST_F(OptionTest, WordsOfEnumsAreTheirNames) {
   const std::tuple<const char*, const char*, size_t> values[] = {
       {"scheduler.capacity_policy", "static_batch",

@@ -32,7 +32,7 @@ bool check_model(const std::filesystem::path& path) {
 
 int check_main(int argc, char** argv) {
   constexpr ArgFlag kFlags[] = {
-      {"--backend-directory", ArgKind::kText, ArgUse::kActed, "", "",
+      {"--backend-directory", ArgKind::kText, config::Use::kActed, "", "",
        "folder of the backends libtriton_NAME.so; default: backends beside bin"}};
   bool has_problems = false;
   const int code =

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <set>
 
@@ -16,22 +17,16 @@
 namespace nereid::cli {
 namespace {
 
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (end > 0) words.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
+std::vector<std::string> names_of(const config::Option& option) {
+  return config::split(option.flag, ',');
 }
 
-std::string first_name(const ArgFlag& flag) { return split(flag.names).front(); }
-
-std::string canonical(std::string name) {
-  std::replace(name.begin() + static_cast<ptrdiff_t>(std::min<size_t>(2, name.size())), name.end(),
+// Dashes inside of a name as underscores.
+std::string canonical(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin() + static_cast<ptrdiff_t>(std::min<size_t>(2, out.size())), out.end(),
                '-', '_');
-  return name;
+  return out;
 }
 
 template <class Number>
@@ -47,90 +42,139 @@ bool is_flag(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && !to_number<double>(word);
 }
 
-StatusOr<const ArgFlag*> find_flag(std::span<const ArgFlag> table, const std::string& word) {
-  const std::string wanted = canonical(word);
-  std::vector<const ArgFlag*> found;
-  std::vector<std::string> names;
-  for (const ArgFlag& flag : table)
-    for (const std::string& name : split(flag.names)) {
-      if (canonical(name) == wanted) return &flag;
-      if (!wanted.starts_with("--") || !canonical(name).starts_with(wanted)) continue;
-      if (found.empty() || found.back() != &flag) found.push_back(&flag);
-      names.push_back(name);
-    }
-  if (found.size() == 1) return found[0];
-  if (found.empty()) {
-    std::set<std::string> known;
-    for (const ArgFlag& flag : table)
-      for (std::string& name : split(flag.names)) known.insert(std::move(name));
-    return invalid_argument("unrecognized arguments: {}{}", word.substr(0, 80),
-                            did_you_mean(wanted.substr(0, 80), known));
-  }
-  return invalid_argument("ambiguous option: {} could match {}", word, fmt::join(names, ", "));
-}
-
-bool takes_value(const ArgFlag& flag) { return flag.kind != ArgKind::kFlag; }
-bool may_stand_alone(const ArgFlag& flag) {
-  return flag.kind == ArgKind::kFlag || flag.kind == ArgKind::kFeature ||
-         flag.kind == ArgKind::kMaybe;
-}
-
-std::string alone_value(const ArgFlag& flag) {
-  return *flag.choices ? split(flag.choices).front() : "enable";
-}
-
-Status check_value(const ArgFlag& flag, const std::string& value) {
-  const std::string name = first_name(flag);
+Status check_value(const ArgFlag& flag, const config::Option& option, const std::string& value) {
+  const std::string_view name = config::first_flag(option);
   const std::string shown = value.substr(0, 80);
-  if (flag.kind == ArgKind::kInteger && !to_number<int64_t>(value))
-    return invalid_argument("argument {}: invalid int value: '{}'", name, shown);
-  if (flag.kind == ArgKind::kNumber) {
+  const bool is_integer = flag.kind == ArgKind::kInteger;
+  if (is_integer || flag.kind == ArgKind::kNumber) {
     const std::optional<double> number = to_number<double>(value);
-    if (!number || !std::isfinite(*number))
-      return invalid_argument("argument {}: invalid float value: '{}'", name, shown);
+    if (!number || !std::isfinite(*number) || (is_integer && !to_number<int64_t>(value)))
+      return invalid_argument("argument {}: invalid {} value: '{}'", name,
+                              is_integer ? "int" : "float", shown);
+    if (*number < flag.range.low || *number > flag.range.high)
+      return invalid_argument("argument {}: {} is not in [{}, {}]", name, shown, flag.range.low,
+                              flag.range.high);
   }
-  const char* choices = flag.kind == ArgKind::kFeature ? "enable disable" : flag.choices;
-  const std::vector<std::string> allowed = split(choices);
-  if (allowed.empty() || std::find(allowed.begin(), allowed.end(), value) != allowed.end())
-    return ok();
+  const std::vector<std::string> allowed = config::words_of(option);
+  if (allowed.empty() || std::ranges::find(allowed, value) != allowed.end()) return ok();
   return invalid_argument("argument {}: invalid choice: '{}' (choose from '{}')", name, shown,
                           fmt::join(allowed, "', '"));
 }
 
-const char* note_of(ArgUse use) {
+const char* note_of(config::Use use) {
   switch (use) {
-    case ArgUse::kActed:
+    case config::Use::kActed:
       return "";
-    case ArgUse::kNoted:
+    case config::Use::kNoted:
       return " (recorded only)";
-    case ArgUse::kIgnored:
+    case config::Use::kIgnored:
       return " (accepted, has no effect)";
-    case ArgUse::kOnly:
+    case config::Use::kOnly:
       return " (only the default works so far)";
   }
   return "";
 }
 
+const char* value_name_of(ArgKind kind) {
+  switch (kind) {
+    case ArgKind::kFlag:
+      return "";
+    case ArgKind::kInteger:
+      return "N";
+    case ArgKind::kNumber:
+      return "X";
+    case ArgKind::kList:
+      return "WORD...";
+    default:
+      return "TEXT";
+  }
+}
+
+StatusOr<const config::Option*> find_flag(const config::Options& options, const std::string& word) {
+  const FoundOption found = find_option(options, word, /*same_dash=*/true);
+  if (found.option) return found.option;
+  if (!found.candidates.empty())
+    return invalid_argument("ambiguous option: {} could match {}", word,
+                            fmt::join(found.candidates, ", "));
+  return invalid_argument("unrecognized arguments: {}{}", word.substr(0, 80),
+                          nearest_option(options, canonical(word).substr(0, 80)));
+}
+
 }  // namespace
 
-Status Args::set(const ArgFlag& flag, std::string value) {
-  RETURN_IF_ERROR(check_value(flag, value));
-  const std::string name = first_name(flag);
+FoundOption find_option(const config::Options& options, std::string_view name, bool same_dash) {
+  const auto form = [&](std::string_view text) {
+    return same_dash ? canonical(text) : std::string(text);
+  };
+  const std::string wanted = form(name);
+  FoundOption out;
+  for (const config::Option& option : options)
+    for (const std::string& other : names_of(option)) {
+      if (form(other) == wanted) return {.option = &option};
+      if (!wanted.starts_with("--") || wanted.size() == 2 || !form(other).starts_with(wanted))
+        continue;
+      const bool is_first = out.candidates.empty();
+      out.option = is_first || out.option == &option ? &option : nullptr;
+      out.candidates.push_back(other);
+    }
+  return out;
+}
+
+std::string nearest_option(const config::Options& options, std::string_view name) {
+  std::set<std::string> known;
+  for (const config::Option& option : options)
+    for (std::string& other : names_of(option)) known.insert(std::move(other));
+  return did_you_mean(std::string(name), known);
+}
+
+config::Options options_of(std::span<const ArgFlag> flags, Args* args) {
+  config::Options out;
+  for (const ArgFlag& flag : flags) {
+    const bool is_feature = flag.kind == ArgKind::kFeature;
+    const bool may_stand_alone =
+        is_feature || flag.kind == ArgKind::kFlag || flag.kind == ArgKind::kMaybe;
+    const char* const words = is_feature ? "enable|disable" : flag.choices;
+    const std::string first_word(words, std::strcspn(words, "|"));
+    out.push_back({.name = flag.names,
+                   .field =
+                       [args, &flag](const config::Option& option, const std::string& value) {
+                         return args->set(flag, option, value);
+                       },
+                   .help = flag.help,
+                   .range = flag.range,
+                   .words = words,
+                   .flag = flag.names,
+                   .default_text = flag.fallback,
+                   .value_name = value_name_of(flag.kind),
+                   .alone = !may_stand_alone ? ""
+                            : *words         ? first_word
+                                             : "enable",
+                   .is_list = flag.kind == ArgKind::kList,
+                   .use = flag.use});
+  }
+  return out;
+}
+
+Status Args::set(const ArgFlag& flag, const config::Option& option, const std::string& value) {
+  RETURN_IF_ERROR(check_value(flag, option, value));
+  const std::string name(config::first_flag(option));
   const bool is_default = value == flag.fallback;
-  if (flag.use == ArgUse::kOnly && !is_default)
+  if (flag.use == config::Use::kOnly && !is_default)
     return unsupported("{}: '{}' is not supported yet; allowed: {}", name, value.substr(0, 80),
                        *flag.fallback ? flag.fallback : "leave it out");
-  const bool acts = flag.use == ArgUse::kActed || flag.use == ArgUse::kOnly;
+  const bool acts = flag.use == config::Use::kActed || flag.use == config::Use::kOnly;
   if (!acts && !is_default && std::ranges::find(ignored_, name) == ignored_.end())
     ignored_.push_back(name);
-  given_[name] = std::move(value);
+  given_[name] = value;
   return ok();
 }
 
 StatusOr<Args> Args::parse(const ArgTable& table, const std::vector<std::string>& words) {
   Args args;
-  for (const ArgFlag& flag : table.flags) args.defaults_[first_name(flag)] = flag.fallback;
-  const std::vector<std::string> needed = split(table.words);
+  const config::Options flags = options_of(table.flags, &args);
+  for (const config::Option& flag : flags)
+    args.defaults_[std::string(config::first_flag(flag))] = flag.default_text;
+  const std::vector<std::string> needed = config::split(table.words, ' ');
   bool only_words = false;
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
@@ -154,18 +198,20 @@ StatusOr<Args> Args::parse(const ArgTable& table, const std::vector<std::string>
       value = word.substr(equals + 1);
       word.resize(equals);
     }
-    ASSIGN_OR_RETURN(const ArgFlag* flag, find_flag(table.flags, word));
-    if (value && !takes_value(*flag))
-      return invalid_argument("argument {}: ignored explicit argument '{}'", first_name(*flag),
+    ASSIGN_OR_RETURN(const config::Option* flag, find_flag(flags, word));
+    const std::string_view name = config::first_flag(*flag);
+    const bool takes_value = *flag->value_name != '\0';
+    if (value && !takes_value)
+      return invalid_argument("argument {}: ignored explicit argument '{}'", name,
                               value->substr(0, 80));
     const auto next_is_value = [&] { return i + 1 < words.size() && !is_flag(words[i + 1]); };
-    if (!value && takes_value(*flag) && next_is_value()) {
+    if (!value && takes_value && next_is_value()) {
       value = words[++i];
-      while (flag->kind == ArgKind::kList && next_is_value()) *value += " " + words[++i];
+      while (flag->is_list && next_is_value()) *value += " " + words[++i];
     }
-    if (!value && !may_stand_alone(*flag))
-      return invalid_argument("argument {}: expected one argument", first_name(*flag));
-    RETURN_IF_ERROR(args.set(*flag, value ? *std::move(value) : alone_value(*flag)));
+    if (!value && flag->alone.empty())
+      return invalid_argument("argument {}: expected one argument", name);
+    RETURN_IF_ERROR(config::parse(*flag, value ? *value : flag->alone));
   }
   if (args.words_.size() < needed.size()) {
     return invalid_argument(
@@ -204,25 +250,21 @@ std::string usage_line(const ArgTable& table) {
 
 }  // namespace
 
-std::string value_text(const ArgFlag& flag) {
-  if (flag.kind == ArgKind::kFlag) return "";
-  if (flag.kind == ArgKind::kFeature) return "{enable,disable}";
-  if (*flag.choices) return fmt::format("{{{}}}", fmt::join(split(flag.choices), ","));
-  switch (flag.kind) {
-    case ArgKind::kInteger:
-      return "N";
-    case ArgKind::kNumber:
-      return "X";
-    case ArgKind::kList:
-      return "WORD...";
-    default:
-      return "TEXT";
-  }
+std::string value_text(const config::Option& option) {
+  if (!*option.value_name || !*option.words) return option.value_name;
+  return fmt::format("{{{}}}", fmt::join(config::words_of(option), ","));
 }
 
-std::string sentence_of(const ArgFlag& flag) {
-  const std::string text = fmt::format("{}{}", flag.help, note_of(flag.use));
-  return *flag.fallback ? fmt::format("{}; default {}", text, flag.fallback) : text;
+std::string sentence_of(const config::Option& option) {
+  const std::string fallback = config::default_of(option, {}, &config::Option::name);
+  return fmt::format("{}{}{}{}{}", option.is_deprecated ? "deprecated: " : "", option.help,
+                     note_of(option.use), fallback.empty() ? "" : "; default ", fallback);
+}
+
+std::string log_level_of(const std::string& level) {
+  if (level == "warning") return "warn";
+  if (level == "internal_error") return "error";
+  return level == "verbose" || level == "trace" ? "debug" : level;
 }
 
 void set_help_writer(HelpWriter writer) { help_writer() = std::move(writer); }
@@ -230,9 +272,9 @@ void set_help_writer(HelpWriter writer) { help_writer() = std::move(writer); }
 std::string help_text(const ArgTable& table) {
   if (help_writer()) return help_writer()(table);
   std::string text = usage_line(table) + "\n";
-  for (const ArgFlag& flag : table.flags) {
+  for (const config::Option& flag : options_of(table.flags)) {
     const std::string value = value_text(flag);
-    text += fmt::format("  {}{}{}\n        {}\n", fmt::join(split(flag.names), ", "),
+    text += fmt::format("  {}{}{}\n        {}\n", fmt::join(names_of(flag), ", "),
                         value.empty() ? "" : " ", value, sentence_of(flag));
   }
   return text;
@@ -263,12 +305,7 @@ void warn_of_ignored(const Args& args) {
 
 Status run_timed(const Args& args, std::string_view total, Status (*run)(const Args&)) {
   fmt::print("nereid version: {}\n", NEREID_VERSION);
-  const std::string& level = args.text("--log_level");
-  const bool is_detail = level == "verbose" || level == "trace";
-  RETURN_IF_ERROR(set_log_level(level == "warning"          ? "warn"
-                                : level == "internal_error" ? "error"
-                                : is_detail                 ? "debug"
-                                                            : level));
+  RETURN_IF_ERROR(set_log_level(log_level_of(args.text("--log_level"))));
   warn_of_ignored(args);
   const auto start = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(run(args));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/option.h"
 
 namespace nereid::cli {
 
@@ -29,22 +30,20 @@ enum class ArgKind : uint8_t {
   kList,     // one or more words
 };
 
-enum class ArgUse : uint8_t {
-  kActed,  // has its effect
-  // kNoted and kIgnored: flags given are listed in one warning.
-  kNoted,    // stored in the output's config.json, no effect here
-  kIgnored,  // no effect: concerns speed or internals of other engines
-  kOnly,     // only the default is supported; other values are refused by name
-};
-
+// A config::Option in short. Names are separated by commas, the first one is printed and looked up;
+// choices by bars, "" = any word.
 struct ArgFlag {
-  const char* names;  // separated by blanks; the first one is printed and looked up
+  const char* names;
   ArgKind kind;
-  ArgUse use;
-  const char* choices;   // separated by blanks; "" = any word
+  config::Use use;
+  const char* choices;
   const char* fallback;  // default as typed; "" = none, for flags off
   const char* help;
+  const char* passed_as = "";  // flag of `nereid serve` that gets the value
+  config::Range range = {};    // of kInteger and kNumber
 };
+
+constexpr config::Range in(double low, double high) { return {low, high}; }
 
 // The command line of a tool.
 struct ArgTable {
@@ -73,12 +72,26 @@ class Args {
   const std::vector<std::string>& words() const { return words_; }
 
  private:
-  Status set(const ArgFlag& flag, std::string value);
+  friend config::Options options_of(std::span<const ArgFlag> flags, Args* args);
+  Status set(const ArgFlag& flag, const config::Option& option, const std::string& value);
 
   std::map<std::string, std::string, std::less<>> given_, defaults_;
   std::vector<std::string> ignored_, words_;
   bool wants_help_ = false;
 };
+
+// The declarations, which keep their values in `args`.
+config::Options options_of(std::span<const ArgFlag> flags, Args* args = nullptr);
+
+// The option of that name, or of the only one that begins so; else `candidates` are the names that
+// begin so. `same_dash`: - and _ in names are equal.
+struct FoundOption {
+  const config::Option* option = nullptr;
+  std::vector<std::string> candidates;
+};
+FoundOption find_option(const config::Options& options, std::string_view name, bool same_dash);
+// ". Did you mean 'x'?", or "".
+std::string nearest_option(const config::Options& options, std::string_view name);
 
 // "usage: ..." and a line for each flag.
 std::string help_text(const ArgTable& table);
@@ -89,8 +102,11 @@ using HelpWriter = std::function<std::string(const ArgTable&)>;
 void set_help_writer(HelpWriter writer);
 
 // Parts of a flag's help: "N", "{a,b}" or "" without a value; its sentence, note and default.
-std::string value_text(const ArgFlag& flag);
-std::string sentence_of(const ArgFlag& flag);
+std::string value_text(const config::Option& option);
+std::string sentence_of(const config::Option& option);
+
+// nereid's level for one of TensorRT-LLM's.
+std::string log_level_of(const std::string& level);
 
 // Runs a tool: parses, prints the help for --help, or calls `run`. Exit code: 0; 2 with a usage
 // line for a wrong command line; 1 for an unsupported value or when `run` fails.

@@ -50,6 +50,11 @@ TEST(ArgTable, Refusals) {
   EXPECT_EQ(refusal({"--max_batch_size", "x"}),
             "argument --max_batch_size: invalid int value: 'x'");
   EXPECT_EQ(refusal({"--max_batch_size"}), "argument --max_batch_size: expected one argument");
+  EXPECT_EQ(refusal({"--workers", "0"}), "argument --workers: 0 is not in [1, 1024]");
+  EXPECT_EQ(refusal({"--workers", "1025"}), "argument --workers: 1025 is not in [1, 1024]");
+  EXPECT_EQ(refusal({"--tokens_per_block", "48"}),
+            "argument --tokens_per_block: invalid choice: '48' (choose from '16', '32', '64', "
+            "'128')");
   EXPECT_EQ(refusal({"--max_batch_size", "--dry_run"}),
             "argument --max_batch_size: expected one argument");
   EXPECT_EQ(refusal({"--nonsense", "1"}), "unrecognized arguments: --nonsense");
@@ -67,7 +72,7 @@ TEST(ArgTable, WhatComesLaterIsNamed) {
 }
 
 TEST(ArgTable, WordsStandAnywhere) {
-  constexpr ArgFlag kFlags[] = {{"--force -f", ArgKind::kFlag, ArgUse::kActed, "", "", ""}};
+  constexpr ArgFlag kFlags[] = {{"--force,-f", ArgKind::kFlag, config::Use::kActed, "", "", ""}};
   const ArgTable table{"tool", kFlags, "FILE VALUES"};
   const auto words = [&](const Words& given) {
     const auto args = Args::parse(table, given);

@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
-#include "cli/triton/triton_flags.h"
+#include "cli/flags/arg_table.h"
 
 namespace nereid::cli {
 namespace {
@@ -45,33 +45,17 @@ CommandText command_text(const CLI::App& command) {
   return text;
 }
 
-CommandText command_text(const std::string& name, const std::string& help, const ArgTable& table) {
+CommandText command_text(const std::string& name, const std::string& help,
+                         const config::Options& options, std::string_view words) {
   CommandText text{.name = name, .help = help};
-  for (const auto word : absl::StrSplit(std::string(table.words), ' ', absl::SkipEmpty()))
-    text.flags.push_back({.names = {std::string(word)}});
+  for (const std::string& word : config::split(words, ' ')) text.flags.push_back({.names = {word}});
   text.flags.push_back({.names = {"-h", "--help"}, .group = "Options", .help = "print the flags"});
-  for (const ArgFlag& flag : table.flags) {
-    FlagText row{.value = value_text(flag), .group = "Options", .help = sentence_of(flag)};
-    row.names = absl::StrSplit(flag.names, ' ');
-    if (row.value.starts_with('{'))
-      row.choices = absl::StrSplit(row.value.substr(1, row.value.size() - 2), ',');
-    text.flags.push_back(std::move(row));
-  }
-  return text;
-}
-
-CommandText tritonserver_text(const std::string& help) {
-  CommandText text{.name = "tritonserver", .help = help};
-  for (const auto& [title, flags] :
-       {std::pair{"Models and server", server_flags()}, std::pair{"Endpoints", endpoint_flags()},
-        std::pair{"Metrics, logging, tracing", report_flags()}}) {
-    for (const TritonFlag& flag : flags)
-      text.flags.push_back(
-          {.names = {"--" + std::string(flag.name)},
-           .value = flag.value,
-           .group = title,
-           .help = (flag.is_deprecated ? "deprecated: " : "") + std::string(flag.help)});
-  }
+  for (const config::Option& option : options)
+    text.flags.push_back({.names = config::split(option.flag, ','),
+                          .value = value_text(option),
+                          .choices = config::words_of(option),
+                          .group = *option.group ? option.group : "Options",
+                          .help = sentence_of(option)});
   return text;
 }
 

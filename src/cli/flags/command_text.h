@@ -3,9 +3,10 @@
 
 #include <CLI/App.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "cli/flags/arg_table.h"
+#include "config/option.h"
 
 namespace nereid::cli {
 
@@ -28,9 +29,8 @@ struct CommandText {
 
 // The flags of a subcommand, in the order of their declaration.
 CommandText command_text(const CLI::App& command);
-// The flags of a tool. `help`: its line in `nereid --help`.
-CommandText command_text(const std::string& name, const std::string& help, const ArgTable& table);
-// The flags of `tritonserver`.
-CommandText tritonserver_text(const std::string& help);
+// The flags of a tool and its positional words, separated by blanks. `help`: one line.
+CommandText command_text(const std::string& name, const std::string& help,
+                         const config::Options& options, std::string_view words = "");
 
 }  // namespace nereid::cli

@@ -8,19 +8,25 @@
 #include <algorithm>
 
 #include "cli/commands/commands.h"
+#include "cli/flags/arg_table.h"
 #include "cli/flags/completions.h"
 #include "cli/flags/man_page.h"
+#include "cli/triton/triton_flags.h"
 
 namespace nereid::cli {
 namespace {
 
 constexpr ArgFlag kSampleFlags[] = {
-    {"--dtype -d", ArgKind::kChoice, ArgUse::kActed, "bf16 int8", "bf16",
+    {"--dtype,-d", ArgKind::kChoice, config::Use::kActed, "bf16|int8", "bf16",
      "type of the weights; and more"},
-    {"--out", ArgKind::kText, ArgUse::kIgnored, "", "", "it's a 'folder'"},
-    {"--fast", ArgKind::kFlag, ArgUse::kActed, "", "", ".starts with a dot"},
+    {"--out", ArgKind::kText, config::Use::kIgnored, "", "", "it's a 'folder'"},
+    {"--fast", ArgKind::kFlag, config::Use::kActed, "", "", ".starts with a dot"},
 };
 const ArgTable kSampleTable{"sample", kSampleFlags, "FILE"};
+
+CommandText sample_text(const std::string& help) {
+  return command_text("sample", help, options_of(kSampleFlags), "FILE");
+}
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
@@ -40,8 +46,7 @@ TEST(CommandText, TablesAndSubcommandsGiveTheSame) {
       ->check(CLI::IsMember(std::vector<std::string>{"bf16", "int8"}))
       ->capture_default_str();
   command->add_flag("--fast", fast, "speed");
-  for (const CommandText& text :
-       {command_text(*command), command_text("sample", "help", kSampleTable)}) {
+  for (const CommandText& text : {command_text(*command), sample_text("help")}) {
     EXPECT_EQ(text.name, "sample");
     EXPECT_EQ(text.help, "help");
     ASSERT_NE(find(text, "FILE"), nullptr);
@@ -66,11 +71,12 @@ TEST(CommandText, OptionsOfServeHaveTheirDeclaration) {
   EXPECT_EQ(find(serve, "--port"), find(serve, "--http-port"));
   EXPECT_EQ(find(serve, "--ollama")->value, "");
   EXPECT_TRUE(find(serve, "model")->is_word());
-  EXPECT_NE(find(tritonserver_text(""), "--model-repository"), nullptr);
+  TritonOptions options;
+  EXPECT_NE(find(command_text("x", "", triton_flags(options)), "--model-repository"), nullptr);
 }
 
 TEST(ManPage, TextIsPrintedUnchanged) {
-  const std::string page = man_page(command_text("sample", "does x-y", kSampleTable));
+  const std::string page = man_page(sample_text("does x-y"));
   EXPECT_TRUE(has(page, ".TH \"NEREID-SAMPLE\" 1"));
   EXPECT_TRUE(has(page, "nereid\\-sample \\- does x\\-y\n"));
   EXPECT_TRUE(has(page, " \\fIFILE\\fR\n.SH ARGUMENTS\n"));
@@ -94,7 +100,7 @@ TEST(ManPage, TheFirstPageListsCommands) {
 }
 
 TEST(Completions, PiecesHaveFlagsValuesAndClauses) {
-  const CommandText text = command_text("sample", "does a thing: x", kSampleTable);
+  const CommandText text = sample_text("does a thing: x");
   const std::string bash = completions_of(Shell::kBash, text);
   EXPECT_TRUE(has(bash, "flags='-h --help --dtype -d --out --fast'\n"));
   EXPECT_TRUE(has(bash, "--dtype|-d) values='bf16 int8' ;;"));

@@ -4,7 +4,6 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -88,6 +87,17 @@ template <class Number>
 CLI::Option* add_as(CLI::App& command, const Option& option, Number* to, const std::string& help) {
   return add_number(command, option, to, help);
 }
+CLI::Option* add_as(CLI::App& command, const Option& option, const config::Action& act,
+                    const std::string& help) {
+  return command.add_option_function<std::vector<std::string>>(
+      option.flag,
+      [act, option](const std::vector<std::string>& values) {
+        for (const std::string& value : values)
+          if (const Status status = act(option, value); !status.ok())
+            throw CLI::ValidationError(option.flag, std::string(message(status)));
+      },
+      help);
+}
 CLI::Option* add_as(CLI::App& command, const Option& option, config::WordField to,
                     const std::string& help) {
   const std::vector<std::string> words = config::words_of(option);
@@ -105,8 +115,8 @@ CLI::Option* add_as(CLI::App& command, const Option& option, config::WordField t
 // Text behind the flag's name in --help: "N (0 to 64) [4]".
 std::string usage_of(const Option& option, const Options& all) {
   const std::string kind = std::visit(
-      [&](auto field) -> std::string {
-        using T = decltype(field);
+      [&](const auto& field) -> std::string {
+        using T = std::decay_t<decltype(field)>;
         if constexpr (std::is_same_v<T, bool*>) return "";
         if (option.is_bytes) return "BYTES (2147483648, 2G, 512M)";
         if (*option.words) return "WORD";
@@ -115,7 +125,8 @@ std::string usage_of(const Option& option, const Options& all) {
                       std::is_same_v<T, std::optional<double>*>)
           return fmt::format("X ({} to {})", lowest(option), option.range.high);
         if constexpr (std::is_same_v<T, std::string*> ||
-                      std::is_same_v<T, std::vector<std::string>*>)
+                      std::is_same_v<T, std::vector<std::string>*> ||
+                      std::is_same_v<T, config::Action>)
           return "TEXT";
         return fmt::format("N ({:.0f} to {:.0f})", lowest(option), option.range.high);
       },
@@ -131,8 +142,8 @@ void declare_flags(CLI::App& command, const Options& options) {
   for (const Option& option : options) {
     if (!*option.flag) continue;
     const std::string help = config::refer(option.help, options, &Option::flag);
-    CLI::Option* const flag =
-        std::visit([&](auto field) { return add_as(command, option, field, help); }, option.field);
+    CLI::Option* const flag = std::visit(
+        [&](const auto& field) { return add_as(command, option, field, help); }, option.field);
     flag->group(option.group)->option_text(usage_of(option, options));
     if (const std::string name = config::environment_of(option); !name.empty()) flag->envname(name);
     if (option.problem) flag->check(option.problem);

@@ -40,6 +40,23 @@ class DeclareFlagsTest : public testing::Test {
   std::string help_;
 };
 
+TEST(DeclareFlags, ActionsAreCalledForEachValue) {
+  std::vector<std::string> seen;
+  config::Options options;
+  add_group(options, "Group",
+            {{.name = "act",
+              .field = config::Action([&](const config::Option&, const std::string& value) {
+                seen.push_back(value);
+                return value == "bad" ? invalid_argument("is bad") : ok();
+              }),
+              .help = "help"}});
+  CLI::App app;
+  declare_flags(app, options);
+  app.parse("--act=a --act=b");
+  EXPECT_THAT(seen, testing::ElementsAre("a", "b"));
+  EXPECT_THROW(app.parse("--act=bad"), CLI::ValidationError);
+}
+
 TEST_F(DeclareFlagsTest, EveryKindOfValueArrives) {
   ASSERT_EQ(parse({"--max-batch-size=7", "--memory", "2G", "--typical-acceptance=0.25",
                    "--no-overlap", "--deterministic", "--scheduler-policy", "static_batch",

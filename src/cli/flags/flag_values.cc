@@ -1,47 +1,29 @@
 #include "cli/flags/flag_values.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <set>
+#include <string_view>
+#include <variant>
 
 #include <fmt/ranges.h>
 
+#include "absl/strings/str_split.h"
 #include "base/nearest.h"
 #include "front/protection/protection.h"
 
 namespace nereid::cli {
 
-StatusOr<bool> parse_bool(const std::string& text) {
-  std::string lower = text;
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  if (lower == "true" || lower == "on" || lower == "1") return true;
-  if (lower == "false" || lower == "off" || lower == "0") return false;
-  return invalid_argument("invalid value for bool option: {} (allowed: true, false, on, off, 1, 0)",
-                          text);
-}
-
-StatusOr<int64_t> parse_integer(const std::string& text, int64_t low, int64_t high) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || value < low || value > high) {
-    return invalid_argument("Invalid option value. Got {} (allowed: integers from {} to {})", text,
-                            low, high);
-  }
-  return value;
-}
-
-StatusOr<double> parse_number(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) {
-    return invalid_argument("Invalid option value. Got {} (allowed: a number)", text);
-  }
-  return value;
+Status parse_value(const config::Option& option, const std::string& text) {
+  const Status status = config::parse(option, text);
+  if (status.ok() || std::holds_alternative<config::Action>(option.field)) return status;
+  std::string_view allowed = message(status);
+  if (constexpr std::string_view kExpected = "expected "; allowed.starts_with(kExpected))
+    allowed.remove_prefix(kExpected.size());
+  if (std::holds_alternative<bool*>(option.field))
+    return invalid_argument("invalid value for bool option: {} (allowed: {})", text, allowed);
+  if (*option.words)
+    return invalid_argument("invalid argument for --{}: {} (allowed: {})", option.name, text,
+                            allowed);
+  return invalid_argument("Invalid option value. Got {} (allowed: {})", text, allowed);
 }
 
 StatusOr<std::pair<std::string, std::string>> parse_pair(const std::string& text, char separator,
@@ -53,16 +35,6 @@ StatusOr<std::pair<std::string, std::string>> parse_pair(const std::string& text
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
-std::vector<std::string> split_list(const std::string& text, char separator) {
-  std::vector<std::string> out;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
 StatusOr<RestrictedGroup> parse_restricted(const std::string& text, const char* what) {
   static const std::set<std::string> kApis(front::kApiNames.begin(), front::kApiNames.end());
   const size_t colon = text.find(':');
@@ -72,7 +44,7 @@ StatusOr<RestrictedGroup> parse_restricted(const std::string& text, const char* 
                             text);
   }
   RestrictedGroup group;
-  group.apis = split_list(text.substr(0, colon), ',');
+  group.apis = absl::StrSplit(text.substr(0, colon), ',');
   group.key = text.substr(colon + 1, equals - colon - 1);
   group.value = text.substr(equals + 1);
   for (const auto& api : group.apis) {

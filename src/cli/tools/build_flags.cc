@@ -4,11 +4,11 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
-constexpr const char* kTypes = "auto float16 float32 bfloat16 int32 disable";
-constexpr const char* kGemmTypes = "auto float16 float32 bfloat16 int32 fp8 nvfp4 disable";
-constexpr const char* kFp8 = "fp8 disable";
+constexpr const char* kTypes = "auto|float16|float32|bfloat16|int32|disable";
+constexpr const char* kGemmTypes = "auto|float16|float32|bfloat16|int32|fp8|nvfp4|disable";
+constexpr const char* kFp8 = "fp8|disable";
 
 constexpr ArgFlag kFlags[] = {
     {"--checkpoint_dir", kText, kActed, "", "",
@@ -23,12 +23,13 @@ constexpr ArgFlag kFlags[] = {
     // Limits.
     {"--max_batch_size", kInteger, kActed, "", "2048",
      "most sequences computed together in a step"},
-    {"--max_seq_len --max_decoder_seq_len", kInteger, kActed, "", "",
+    {"--max_seq_len,--max_decoder_seq_len", kInteger, kActed, "", "",
      "most prompt and output tokens of a sequence; default: the model's maximum"},
-    {"--max_output_len", kInteger, kActed, "", "", "old: max_seq_len is max_input_len plus this"},
+    {"--max_output_len", kInteger, kActed, "", "", "old: max_seq_len is max_input_len plus this",
+     "", in(1, 1 << 29)},
     {"--max_beam_width", kInteger, kActed, "", "1", "widest beam search of a request"},
     {"--max_num_tokens", kInteger, kActed, "", "8192", "most tokens computed in one step"},
-    {"--tokens_per_block", kInteger, kActed, "", "32", "KV cache block: 16, 32, 64 or 128"},
+    {"--tokens_per_block", kChoice, kActed, "16|32|64|128", "32", "tokens of a KV cache block"},
     {"--kv_cache_type", kText, kActed, "", "", "paged, or continuous, which has the same effect"},
     {"--paged_kv_cache", kFeature, kActed, "", "enable", "old name of --kv_cache_type"},
     {"--use_paged_context_fmha", kFeature, kActed, "", "enable",
@@ -43,9 +44,9 @@ constexpr ArgFlag kFlags[] = {
     {"--gather_context_logits", kFlag, kActed, "", "", "requests may ask for a prompt's logits"},
     {"--gather_generation_logits", kFlag, kNoted, "", "", "logits of outputs are always available"},
     {"--gather_all_token_logits", kFlag, kActed, "", "", "old: --gather_context_logits"},
-    {"--logits_dtype", kChoice, kNoted, "float16 float32", "float32",
+    {"--logits_dtype", kChoice, kNoted, "float16|float32", "float32",
      "the model's config.pbtxt decides"},
-    {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kActed, "", "0",
+    {"--max_prompt_embedding_table_size,--max_multimodal_len", kInteger, kActed, "", "0",
      "most rows of a request's prompt table; 0: any number"},
     // Models without a checkpoint, adapters, speculation, separate weights.
     {"--model_config", kText, kActed, "", "",
@@ -53,11 +54,11 @@ constexpr ArgFlag kFlags[] = {
     {"--lora_plugin", kChoice, kActed, kTypes, "disable", "any type: requests may have adapters"},
     {"--max_lora_rank", kInteger, kActed, "", "64", "largest rank of an adapter"},
     {"--lora_dir", kList, kActed, "", "", "adapters of Hugging Face PEFT that must fit the engine"},
-    {"--lora_ckpt_source", kChoice, kOnly, "hf nemo", "hf", "source format of --lora_dir"},
+    {"--lora_ckpt_source", kChoice, kOnly, "hf|nemo", "hf", "source format of --lora_dir"},
     {"--lora_target_modules", kList, kIgnored, "", "", "all modules may be adapted"},
     {"--dora_plugin", kFeature, kNoted, "", "disable", "adapters may always be of DoRA"},
     {"--speculative_decoding_mode", kChoice, kActed,
-     "draft_tokens_external lookahead_decoding medusa explicit_draft_tokens eagle", "",
+     "draft_tokens_external|lookahead_decoding|medusa|explicit_draft_tokens|eagle", "",
      "medusa, explicit_draft_tokens, eagle: with the heads that convert_checkpoint stored; "
      "draft_tokens_external, lookahead_decoding: noted, since every engine allows both"},
     {"--max_draft_len", kInteger, kNoted, "", "0", "draft tokens of a request"},
@@ -65,7 +66,7 @@ constexpr ArgFlag kFlags[] = {
      "attention sinks (the server's sink_token_length does it)"},
     {"--strip_plan", kFlag, kActed, "", "",
      "build an engine without weights: they come from the checkpoint at load, or by trtllm-refit"},
-    {"--auto_parallel", kInteger, kActed, "", "1", "automatic sharding: only 1"},
+    {"--auto_parallel", kInteger, kOnly, "", "1", "automatic sharding"},
     // Plugins and features of TensorRT.
     {"--bert_attention_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
     {"--gpt_attention_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
@@ -74,14 +75,14 @@ constexpr ArgFlag kFlags[] = {
     {"--low_latency_gemm_plugin", kChoice, kNoted, kFp8, "disable", "kernel choice"},
     {"--low_latency_gemm_swiglu_plugin", kChoice, kNoted, kFp8, "disable", "kernel choice"},
     {"--fp8_rowwise_gemm_plugin", kChoice, kNoted, kTypes, "disable", "kernel choice"},
-    {"--gemm_allreduce_plugin", kChoice, kNoted, "float16 bfloat16 disable", "disable",
+    {"--gemm_allreduce_plugin", kChoice, kNoted, "float16|bfloat16|disable", "disable",
      "kernel choice"},
     {"--moe_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
     {"--mamba_conv1d_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
     {"--nccl_plugin", kChoice, kNoted, kTypes, "auto", "communication"},
     {"--identity_plugin", kChoice, kNoted, kTypes, "disable", "kernel choice"},
     {"--lookup_plugin", kChoice, kIgnored, kTypes, "disable", "kernel choice"},
-    {"--bert_context_fmha_fp32_acc --context_fmha_fp32_acc", kFeature, kNoted, "", "disable",
+    {"--bert_context_fmha_fp32_acc,--context_fmha_fp32_acc", kFeature, kNoted, "", "disable",
      "kernel choice"},
     {"--remove_input_padding", kFeature, kActed, "", "enable",
      "disable: --max_input_len is a limit; batches are packed anyway"},
@@ -95,7 +96,7 @@ constexpr ArgFlag kFlags[] = {
     {"--manage_weights", kFeature, kNoted, "", "disable", "file layout"},
     {"--use_fused_mlp", kFeature, kNoted, "", "enable", "kernel choice"},
     {"--pp_reduce_scatter", kFeature, kNoted, "", "disable", "communication"},
-    {"--profiling_verbosity", kChoice, kNoted, "layer_names_only detailed none", "layer_names_only",
+    {"--profiling_verbosity", kChoice, kNoted, "layer_names_only|detailed|none", "layer_names_only",
      "profiling"},
     {"--enable_debug_output", kFlag, kNoted, "", "", "debugging"},
     {"--weight_sparsity", kFlag, kNoted, "", "", "kernel choice"},
@@ -106,7 +107,7 @@ constexpr ArgFlag kFlags[] = {
     {"--model_cls_name", kText, kIgnored, "", "", "Python model class"},
     {"--input_timing_cache", kText, kIgnored, "", "", "TensorRT tactics"},
     {"--output_timing_cache", kText, kIgnored, "", "model.cache", "TensorRT tactics"},
-    {"--workers", kInteger, kActed, "", "1", "ranks written in parallel"},
+    {"--workers", kInteger, kActed, "", "1", "ranks written in parallel", "", in(1, 1024)},
     {"--visualize_network", kMaybe, kIgnored, "", "", "ONNX dump"},
     {"--gpus_per_node", kInteger, kIgnored, "", "8", "automatic sharding"},
     {"--cluster_key", kText, kIgnored, "", "", "automatic sharding"},

@@ -22,26 +22,26 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kConvertFlags[] = {
-    {"--model_dir -i", kText, kActed, "", "",
+    {"--model_dir,-i", kText, kActed, "", "",
      "Hugging Face or checkpoint directory, GGUF or Whisper file"},
-    {"--output_dir -o --output_model_dir", kText, kActed, "", "tllm_checkpoint",
+    {"--output_dir,-o,--output_model_dir", kText, kActed, "", "tllm_checkpoint",
      "folder that the checkpoint is written to"},
-    {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
+    {"--dtype", kChoice, kActed, "auto|float16|bfloat16|float32", "auto",
      "type of the stored weights; auto: that of config.json, float16 instead of float32"},
     {"--save_config_only", kFlag, kActed, "", "", "write config.json and no weights"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     // Sharding.
-    {"--tp_size --world_size", kInteger, kActed, "", "1", "tensor parallel ranks"},
+    {"--tp_size,--world_size", kInteger, kActed, "", "1", "tensor parallel ranks"},
     {"--pp_size", kInteger, kActed, "", "1", "pipeline parallel ranks"},
     {"--cp_size", kInteger, kOnly, "", "1", "context parallel ranks"},
     {"--moe_tp_size", kInteger, kActed, "", "-1",
      "tensor parallel ranks of experts; -1: tp_size / moe_ep_size"},
     {"--moe_ep_size", kInteger, kActed, "", "-1", "expert parallel ranks; -1: 1, or what is left"},
     {"--use_parallel_embedding", kFlag, kActed, "", "", "divide the embedding among the ranks too"},
-    {"--embedding_sharding_dim", kChoice, kActed, "0 1", "0",
+    {"--embedding_sharding_dim", kChoice, kActed, "0|1", "0",
      "divide the embedding by rows (0) or columns (1)"},
     // Other sources.
     {"--meta_ckpt_dir", kText, kActed, "", "", "Meta's params.json and consolidated.NN.pth"},
@@ -50,7 +50,7 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--quant_ckpt_path", kText, kOnly, "", "", "quantised checkpoint"},
     {"--gpt_variant", kText, kActed, "", "",
      "the model's architecture; must equal that of config.json"},
-    {"--ckpt_type", kChoice, kActed, "hf jax keras torch", "hf", "kind of source"},
+    {"--ckpt_type", kChoice, kActed, "hf|jax|keras|torch", "hf", "kind of source"},
     // Encoder-decoder models.
     {"--model_type", kText, kActed, "", "",
      "family of the encoder-decoder model; must be that of config.json"},
@@ -61,20 +61,21 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--skip_cross_kv", kFlag, kOnly, "", "", "cross attention without its products"},
     {"--use_implicit_relative_attention", kFlag, kActed, "", "",
      "T5: write the decoder's position bias with its layers only"},
-    {"--logits_dtype", kChoice, kIgnored, "float16 float32", "float32", "logits are float32"},
+    {"--logits_dtype", kChoice, kIgnored, "float16|float32", "float32", "logits are float32"},
     // Quantisation.
     {"--use_weight_only", kFlag, kActed, "", "",
      "round the weights of products to integers with a scale for each row"},
     {"--weight_only_precision", kMaybe, kActed,
-     "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
+     "int8|int4|int8_gptq|int4_gptq|int4_awq|w4a8_awq|w4a16_awq", "",
      "with --use_weight_only: int8 or int4, rounded to the nearest; int4_awq, w4a8_awq, int4_gptq, "
      "int8_gptq take over the groups that the model has"},
-    {"--use_weight_only_with_precision", kChoice, kActed, "int8 int4 w4a8_awq w4a16_awq", "",
+    {"--use_weight_only_with_precision", kChoice, kActed, "int8|int4|w4a8_awq|w4a16_awq", "",
      "both flags in one, as in Gemma's converter"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
-    {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kActed, "", "",
+    {"--smoothquant,-sq,--use_smooth_quant_plugin", kNumber, kActed, "", "",
      "SmoothQuant of this strength, 0 to 1, on --calib_dataset; with static factors of activations "
-     "unless --per_token is given"},
+     "unless --per_token is given",
+     "", in(0, 1)},
     {"--use_smooth_quant", kFlag, kActed, "", "",
      "SmoothQuant with static factors of activations, on --calib_dataset"},
     {"--per_channel", kFlag, kActed, "", "", "SmoothQuant: a scale for each row of a matrix"},
@@ -82,12 +83,13 @@ constexpr ArgFlag kConvertFlags[] = {
      "SmoothQuant: a scale for each token of the activations"},
     {"--per_group", kFlag, kActed, "", "",
      "scales for groups of columns, as int4_awq, w4a8_awq, int4_gptq and int8_gptq have them"},
-    {"--group_size", kInteger, kActed, "", "128", "columns of the model's groups"},
-    {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kActed, "", "",
+    {"--group_size", kInteger, kActed, "", "128", "columns of the model's groups", "",
+     in(1, 1 << 20)},
+    {"--int8_kv_cache,--calibrate_kv_cache,-kv", kFlag, kActed, "", "",
      "keys and values are cached as int8, with a scale for each token (kv_cache_quant_algo)"},
     {"--fp8_kv_cache", kFlag, kActed, "", "",
      "keys and values are cached as f8e4m3, with a scale for each token"},
-    {"--use_fp8 --enable_fp8", kFlag, kActed, "", "",
+    {"--use_fp8,--enable_fp8", kFlag, kActed, "", "",
      "round the weights of products to f8e4m3 with a scale for each matrix; static factors of "
      "activations, on --calib_dataset"},
     {"--use_nvfp4", kFlag, kOnly, "", "", "NVFP4"},
@@ -99,14 +101,15 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--calib_dataset", kText, kActed, "", "",
      "text file, UTF-8, for SmoothQuant, FP8 and the factors of a cache"},
     {"--calib_size", kInteger, kActed, "", "512",
-     "sequences of the calibration text, spread evenly"},
-    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each sequence"},
+     "sequences of the calibration text, spread evenly", "", in(1, INT32_MAX)},
+    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each sequence", "",
+     in(1, 1 << 20)},
     {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration reads one text file"},
     // Heads that propose draft tokens, stored with the checkpoint.
     {"--medusa_model_dir", kText, kActed, "", "", "folder of Medusa heads"},
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
     {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
-    {"--medusa_hidden_act", kChoice, kOnly, "silu gelu relu", "silu", "activation of Medusa heads"},
+    {"--medusa_hidden_act", kChoice, kOnly, "silu|gelu|relu", "silu", "activation of Medusa heads"},
     {"--eagle_model_dir", kText, kActed, "", "", "folder of an EAGLE head"},
     {"--num_eagle_layers", kInteger, kIgnored, "", "4",
      "depth of the draft tree (the server's eagle_choices or eagle_tree_depth)"},
@@ -126,7 +129,7 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--verbose", kFlag, kIgnored, "", "", "more text"},
     {"--tokenizer_dir", kText, kIgnored, "", "", "only calibration needs it"},
     {"--remove_duplicated_kv_heads", kFlag, kIgnored, "", "", "only for sharding"},
-    {"--use_embedding_sharing --use_share_embedding", kFlag, kIgnored, "", "", "old"},
+    {"--use_embedding_sharing,--use_share_embedding", kFlag, kIgnored, "", "", "old"},
     {"--use_prompt_tuning", kFlag, kIgnored, "", "", "old"},
     {"--enable_pos_shift", kFlag, kIgnored, "", "", "old"},
     {"--dense_context_fmha", kFlag, kIgnored, "", "", "old"},
@@ -218,13 +221,6 @@ Status check(const Args& args) {
   RETURN_IF_ERROR(read_weights(args).status());
   if (args.is_on("--int8_kv_cache") && args.is_on("--fp8_kv_cache"))
     return invalid_argument("--fp8_kv_cache: cannot be combined with --int8_kv_cache");
-  if (const int64_t group = args.integer("--group_size"); group < 1 || group > (1 << 20))
-    return invalid_argument("--group_size: {} is not from 1 to {}", group, 1 << 20);
-  if (args.given("--smoothquant")) {
-    const double alpha = args.number("--smoothquant");
-    if (!(alpha >= 0 && alpha <= 1))
-      return invalid_argument("--smoothquant: {} is not from 0 to 1", alpha);
-  }
   if (args.text("--ckpt_type") != "hf")
     return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
                        args.text("--ckpt_type"));

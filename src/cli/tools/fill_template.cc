@@ -157,7 +157,7 @@ StatusOr<std::string> fill_config(std::string_view text, const std::string& path
 }
 
 int fill_template_main(int argc, char** argv) {
-  constexpr ArgFlag kFlags[] = {{"--in_place -i", ArgKind::kFlag, ArgUse::kActed, "", "",
+  constexpr ArgFlag kFlags[] = {{"--in_place,-i", ArgKind::kFlag, config::Use::kActed, "", "",
                                  "write the file instead of printing the result"}};
   return run_tool({"fill_template", kFlags, "FILE name:value,name:value..."}, argc, argv,
                   fill_file);

@@ -12,12 +12,12 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kLoraFlags[] = {
-    {"--in-file -i", kText, kActed, "", "", "folder of the adapter in PEFT's format"},
-    {"--out-dir -o", kText, kActed, "", "", "folder that the .npy files are written to"},
-    {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16",
+    {"--in-file,-i", kText, kActed, "", "", "folder of the adapter in PEFT's format"},
+    {"--out-dir,-o", kText, kActed, "", "", "folder that the .npy files are written to"},
+    {"--storage-type,-t", kChoice, kActed, "float32|float16|bfloat16", "float16",
      "type of the weights in the files"},
     {"--verbose", kFlag, kIgnored, "", "", "more text"},
 };

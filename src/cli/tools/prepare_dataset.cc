@@ -14,7 +14,7 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kDatasetFlags[] = {
     {"--tokenizer", kText, kActed, "", "",

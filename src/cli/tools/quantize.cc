@@ -17,30 +17,31 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kQuantizeFlags[] = {
     {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
     {"--output_dir", kText, kActed, "", "exported_model",
      "folder that the checkpoint is written to"},
     {"--qformat", kChoice, kActed,
-     "fp8 int8_wo int4_wo int4_awq int4_gptq w8a8 int8_sq nvfp4 w4a8_awq full_prec", "full_prec",
+     "fp8|int8_wo|int4_wo|int4_awq|int4_gptq|w8a8|int8_sq|nvfp4|w4a8_awq|full_prec", "full_prec",
      "fp8: f8e4m3 with a scale for each row (GPUs round activations too); int8_wo: integers with "
      "a scale for each row; int4_wo: integers in groups; int4_awq: the same with factors of "
      "columns that a text decides; int4_gptq: each number's error made up for by others; w8a8: "
      "int8_wo with activations of 8 bits; int8_sq: w8a8 smoothed (SmoothQuant); the others are "
      "refused, full_prec too, so a format has to be named"},
-    {"--export_format", kChoice, kActed, "hf tensorrt_llm", "hf",
+    {"--export_format", kChoice, kActed, "hf|tensorrt_llm", "hf",
      "hf: a Hugging Face directory in the layout of compressed-tensors; tensorrt_llm: config.json "
      "and rankN.safetensors, all matrices of one type"},
-    {"--awq_block_size --group_size", kInteger, kActed, "", "128",
+    {"--awq_block_size,--group_size", kInteger, kActed, "", "128",
      "columns of a group of integers"},
     {"--zero_point", kFlag, kActed, "", "", "groups of four-bit integers have zero points"},
     {"--error_feedback", kFlag, kActed, "", "",
      "compensate rounding errors in later columns (GPTQ) with any qformat; int4_gptq and int4_awq "
      "always do"},
     {"--smoothquant", kNumber, kActed, "", "0.5",
-     "strength of int8_sq, 0 to 1: share of the activations' outliers that moves into the weights"},
+     "strength of int8_sq, 0 to 1: share of the activations' outliers that moves into the weights",
+     "", in(0, 1)},
     {"--damping", kNumber, kActed, "", "0.01",
      "error feedback: share of the mean that is added to the diagonal of the inputs' squares"},
     {"--no_act_order", kFlag, kActed, "", "",
@@ -48,7 +49,7 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--sequential", kFlag, kActed, "", "",
      "error feedback: calibrate each product behind rounded ones and compensate their errors too; "
      "the text is computed eight times for each layer"},
-    {"--kv_cache_dtype", kChoice, kActed, "int8 fp8", "",
+    {"--kv_cache_dtype", kChoice, kActed, "int8|fp8", "",
      "type of cached keys and values in the server, with a scale for each token; stored in the "
      "checkpoint"},
     {"--quantize_lm_head", kFlag, kActed, "", "",
@@ -58,18 +59,20 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--int8_modules", kList, kActed, "", "",
      "modules with 8-bit integers and a scale for each row where qformat has 4 bits: names as "
      "above, or none; default: values and down projections"},
-    {"--calib_dataset --calib_file", kText, kActed, "", "", "text file, UTF-8, to calibrate on"},
+    {"--calib_dataset,--calib_file", kText, kActed, "", "", "text file, UTF-8, to calibrate on"},
     {"--calib_size", kInteger, kActed, "", "512",
-     "sequences of the calibration text, spread evenly"},
-    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each sequence"},
+     "sequences of the calibration text, spread evenly", "", in(1, INT32_MAX)},
+    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each sequence", "",
+     in(1, 1 << 20)},
     {"--statistics_mib", kInteger, kActed, "", "1024",
-     "MiB for the statistics of layers that are calibrated together; one layer at least"},
-    {"--threads", kInteger, kActed, "", "0", "CPU threads; 0: one for each core"},
+     "MiB for the statistics of layers that are calibrated together; one layer at least", "",
+     in(1, 1 << 30)},
+    {"--threads", kInteger, kActed, "", "0", "CPU threads; 0: one for each core", "", in(0, 1024)},
     {"--medusa_model_dir", kText, kActed, "", "", "folder of Medusa heads, copied with the model"},
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
     {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
-    {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
+    {"--dtype", kChoice, kActed, "auto|float16|bfloat16|float32", "auto",
      "with tensorrt_llm: type of weights that are not rounded"},
     {"--tp_size", kInteger, kActed, "", "1", "with tensorrt_llm: tensor parallel ranks"},
     {"--pp_size", kInteger, kActed, "", "1", "with tensorrt_llm: pipeline parallel ranks"},
@@ -78,14 +81,14 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--autoq_format", kText, kOnly, "", "", "formats chosen layer by layer"},
     {"--auto_quantize_bits", kNumber, kOnly, "", "", "bits of --autoq_format"},
     {"--quant_medusa_head", kFlag, kOnly, "", "", "Medusa heads stay as they are"},
-    {"--medusa_hidden_act", kChoice, kOnly, "silu gelu relu", "silu", "activation of Medusa heads"},
+    {"--medusa_hidden_act", kChoice, kOnly, "silu|gelu|relu", "silu", "activation of Medusa heads"},
     {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len decides"},
     {"--batch_size", kInteger, kIgnored, "", "1", "sequences are computed one by one"},
     {"--calib_tp_size", kInteger, kIgnored, "", "1", "option of NeMo"},
     {"--calib_pp_size", kInteger, kIgnored, "", "1", "option of NeMo"},
-    {"--decoder_type", kChoice, kIgnored, "gptnext llama", "gptnext", "option of NeMo"},
-    {"--device", kChoice, kIgnored, "cuda cpu", "cuda", "it runs on the CPU"},
-    {"--device_map", kChoice, kIgnored, "auto sequential cpu gpu", "auto", "it runs on the CPU"},
+    {"--decoder_type", kChoice, kIgnored, "gptnext|llama", "gptnext", "option of NeMo"},
+    {"--device", kChoice, kIgnored, "cuda|cpu", "cuda", "it runs on the CPU"},
+    {"--device_map", kChoice, kIgnored, "auto|sequential|cpu|gpu", "auto", "it runs on the CPU"},
     {"--seed", kInteger, kIgnored, "", "1234", "calibration uses no random numbers"},
     {"--tokenizer_max_seq_length", kInteger, kIgnored, "", "2048",
      "--calib_max_seq_length decides"},
@@ -164,10 +167,7 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
     if (args.text("--int8_modules") != "none")
       options.int8_modules = absl::StrSplit(args.text("--int8_modules"), ' ', absl::SkipEmpty());
   }
-  const int64_t mib = args.integer("--statistics_mib");
-  if (mib < 1 || mib > (int64_t{1} << 30))
-    return invalid_argument("--statistics_mib: {} is not from 1 to {}", mib, int64_t{1} << 30);
-  options.statistics_bytes = static_cast<uint64_t>(mib) << 20;
+  options.statistics_bytes = static_cast<uint64_t>(args.integer("--statistics_mib")) << 20;
   return options;
 }
 

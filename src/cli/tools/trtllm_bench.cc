@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
-#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -29,53 +28,56 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 // Flags before the subcommand.
 constexpr ArgFlag kGroupFlags[] = {
-    {"--model -m", kText, kActed, "", "", "the model's folder, or its name beside --model_path"},
+    {"--model,-m", kText, kActed, "", "", "the model's folder, or its name beside --model_path"},
     {"--model_path", kText, kActed, "", "", "folder of the model"},
-    {"--workspace -w", kText, kIgnored, "", "/tmp", "engines are in the cache folder"},
-    {"--log_level", kChoice, kActed, "internal_error error warning info verbose debug trace",
+    {"--workspace,-w", kText, kIgnored, "", "/tmp", "engines are in the cache folder"},
+    {"--log_level", kChoice, kActed, "internal_error|error|warning|info|verbose|debug|trace",
      "warning", "least severe messages that are logged"},
-    {"--revision --hf_revision", kText, kIgnored, "", "", "the model is a folder here"},
+    {"--revision,--hf_revision", kText, kIgnored, "", "", "the model is a folder here"},
 };
 
 constexpr ArgFlag kSharedFlags[] = {
     {"--engine_dir", kText, kActed, "", "", "engine directory; default: --model_path, or --model"},
     {"--device", kText, kActed, "", "auto", "auto, cpu or cuda:N"},
-    {"--threads", kInteger, kActed, "", "0", "CPU compute threads; 0: one for each core"},
-    {"--backend", kChoice, kIgnored, "pytorch tensorrt _autodeploy", "pytorch",
+    {"--threads", kInteger, kActed, "", "0", "CPU compute threads; 0: one for each core", "",
+     in(0, INT32_MAX)},
+    {"--backend", kChoice, kIgnored, "pytorch|tensorrt|_autodeploy", "pytorch",
      "there is one backend"},
-    {"--extra_llm_api_options --config", kText, kOnly, "", "", "YAML file with options"},
+    {"--extra_llm_api_options,--config", kText, kOnly, "", "", "YAML file with options"},
     {"--kv_cache_free_gpu_mem_fraction", kNumber, kActed, "", "",
      "KV cache as a share of the memory free after weights and buffers; default: a smaller share"},
     {"--max_seq_len", kInteger, kActed, "", "0",
-     "most tokens of a sequence; 0: the model's maximum"},
+     "most tokens of a sequence; 0: the model's maximum", "", in(0, INT32_MAX)},
     {"--dataset", kText, kActed, "", "", "file of JSON lines; default: standard input"},
     {"--num_requests", kInteger, kActed, "", "0",
-     "number of requests, from the dataset's start; 0: all"},
-    {"--warmup", kInteger, kActed, "", "2", "requests that run first and are not counted"},
-    {"--beam_width", kInteger, kActed, "", "1", "width of beam search"},
+     "number of requests, from the dataset's start; 0: all", "", in(0, INT32_MAX)},
+    {"--warmup", kInteger, kActed, "", "2", "requests that run first and are not counted", "",
+     in(0, INT32_MAX)},
+    {"--beam_width", kInteger, kActed, "", "1", "width of beam search", "", in(1, 16)},
     {"--report_json", kText, kActed, "", "", "write the report as JSON to this file"},
     {"--iteration_log", kText, kActed, "", "", "write a JSON line for each step to this file"},
     {"--modality", kText, kOnly, "", "", "images, videos"},
     {"--max_input_len", kInteger, kIgnored, "", "4096", "limit for prompts with images"},
-    {"--tp -tp", kInteger, kActed, "", "1", "ranks that share matrices"},
-    {"--pp -pp", kInteger, kActed, "", "1", "ranks that share layers"},
-    {"--ep", kInteger, kActed, "", "1", "groups of ranks that share experts"},
+    {"--tp,-tp", kInteger, kActed, "", "1", "ranks that share matrices", "", in(1, io::kMaxRanks)},
+    {"--pp,-pp", kInteger, kActed, "", "1", "ranks that share layers", "", in(1, io::kMaxRanks)},
+    {"--ep", kInteger, kActed, "", "1", "groups of ranks that share experts", "",
+     in(1, io::kMaxRanks)},
     {"--cluster_size", kInteger, kOnly, "", "", "devices that share experts"},
 };
 
 constexpr ArgFlag kThroughputFlags[] = {
     {"--max_batch_size", kInteger, kActed, "", "0",
-     "sequences in a step; 0: the engine's limit, or 32"},
+     "sequences in a step; 0: the engine's limit, or 32", "", in(0, 1 << 20)},
     {"--max_num_tokens", kInteger, kActed, "", "0",
-     "tokens in a step; 0: the engine's limit, or 2048"},
+     "tokens in a step; 0: the engine's limit, or 2048", "", in(0, 1 << 20)},
     {"--eos_id", kInteger, kActed, "", "-1", "token that ends an output; -1: none does"},
     {"--concurrency", kInteger, kActed, "", "-1", "most requests in flight; below 1: all"},
     {"--streaming", kFlag, kActed, "", "", "stream tokens, and report their times"},
-    {"--scheduler_policy", kChoice, kActed, "guaranteed_no_evict max_utilization static_batch",
+    {"--scheduler_policy", kChoice, kActed, "guaranteed_no_evict|max_utilization|static_batch",
      "guaranteed_no_evict", "which waiting sequences start, by free KV cache"},
     {"--output_json", kText, kActed, "", "",
      "write the outputs' texts by request number to this file"},
@@ -110,17 +112,6 @@ size_t subcommand_at(const std::vector<std::string>& arguments) {
   return std::min(i, arguments.size());
 }
 
-Status check_counts(const Args& args) {
-  for (const char* flag : {"--num_requests", "--warmup", "--max_seq_len", "--threads"})
-    if (args.integer(flag) < 0 || args.integer(flag) > INT32_MAX)
-      return invalid_argument("argument {}: {} is not in [0, {}]", flag, args.integer(flag),
-                              INT32_MAX);
-  if (args.integer("--beam_width") < 1 || args.integer("--beam_width") > 16)
-    return invalid_argument("argument --beam_width: {} is not in [1, 16]",
-                            args.integer("--beam_width"));
-  return ok();
-}
-
 // Sets the model's folder and the loading options.
 Status take_model(const Args& args, BenchPlan& plan) {
   plan.model_name = args.text("--model");
@@ -141,9 +132,6 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
   ExecutorConfig& config = model.executor;
   config.device = args.text("--device");
   config.num_threads = static_cast<int32_t>(args.integer("--threads"));
-  for (const char* flag : {"--tp", "--pp", "--ep"})
-    if (const int64_t value = args.integer(flag); value < 1 || value > io::kMaxRanks)
-      return invalid_argument("argument {}: {} is not in [1, {}]", flag, value, io::kMaxRanks);
   config.tensor_parallel = args.text("--tp");
   config.pipeline_parallel = static_cast<int32_t>(args.integer("--pp"));
   config.expert_parallel = static_cast<int32_t>(args.integer("--ep"));
@@ -158,11 +146,7 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
                               fraction);
     config.kv_cache.memory_fraction = fraction;
   }
-  const std::string& level = args.text("--log_level");
-  model.log_level = level == "warning"                       ? "warn"
-                    : level == "internal_error"              ? "error"
-                    : level == "verbose" || level == "trace" ? "debug"
-                                                             : level;
+  model.log_level = log_level_of(args.text("--log_level"));
   plan.scheduling_policy = is_latency ? "guaranteed_no_evict" : args.text("--scheduler_policy");
   RETURN_IF_ERROR(
       config::parse(*config::find(config::engine_options(config), "scheduler.capacity_policy"),
@@ -171,13 +155,8 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
     config.max_batch_size = config.max_beam_width;
     config.max_num_tokens = 0;
   } else {
-    for (const auto& [flag, to] : {std::pair{"--max_batch_size", &config.max_batch_size},
-                                   std::pair{"--max_num_tokens", &config.max_num_tokens}}) {
-      const int64_t value = args.integer(flag);
-      if (value < 0 || value > 1 << 20)
-        return invalid_argument("argument {}: {} is not in [0, {}]", flag, value, 1 << 20);
-      *to = static_cast<int32_t>(value);
-    }
+    config.max_batch_size = static_cast<int32_t>(args.integer("--max_batch_size"));
+    config.max_num_tokens = static_cast<int32_t>(args.integer("--max_num_tokens"));
   }
   return ok();
 }
@@ -371,7 +350,6 @@ StatusOr<BenchPlan> plan_trtllm_bench(const std::vector<std::string>& arguments)
     return plan;
   }
   if (!args.given("--model")) return invalid_argument("Missing option '-m' / '--model'");
-  RETURN_IF_ERROR(check_counts(args));
   RETURN_IF_ERROR(take_model(args, plan));
   RETURN_IF_ERROR(take_executor(args, is_latency, plan));
   take_load(args, is_latency, plan);

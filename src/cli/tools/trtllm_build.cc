@@ -32,6 +32,24 @@ struct Limits {
   int64_t max_encoder_input_len = 0;  // 0: the model's
 };
 
+// A limit, which a flag sets, and in --build_config the key that is its name.
+struct Limit {
+  const char* flag;
+  int64_t Limits::*value;
+  int64_t low = 0, high = 1 << 30;
+};
+constexpr Limit kLimits[] = {
+    {"--max_batch_size", &Limits::max_batch_size, 1},
+    {"--max_input_len", &Limits::max_input_len, 1},
+    {"--max_seq_len", &Limits::max_seq_len},
+    {"--max_beam_width", &Limits::max_beam_width, 1, 16},
+    {"--max_num_tokens", &Limits::max_num_tokens, 1},
+    {"--opt_num_tokens", &Limits::opt_num_tokens},
+    {"--max_prompt_embedding_table_size", &Limits::max_prompt_table},
+    {"--max_draft_len", &Limits::max_draft_len},
+    {"--max_encoder_input_len", &Limits::max_encoder_input_len},
+    {"--max_lora_rank", &Limits::max_lora_rank, 1, kernels::kMaxAdapterRank}};
+
 Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return ok();
   return invalid_argument("{}: {} is not in [{}, {}]", name, value, low, high);
@@ -42,19 +60,9 @@ Status read_build_config(const std::string& path, Limits& limits) {
   ASSIGN_OR_RETURN(const json::value document, read_json_file(path));
   if (!document.is_object()) return invalid_argument("{}: is not a JSON object", path);
   models::Config config(document.get_object(), path);
-  constexpr int64_t kMax = 1 << 30;
-  const auto read = [&](std::string_view key, int64_t& to, int64_t least = 1) {
-    if (config.has(key)) to = config.integer(key, least, kMax);
-  };
-  read("max_batch_size", limits.max_batch_size);
-  read("max_input_len", limits.max_input_len);
-  read("max_seq_len", limits.max_seq_len);
-  read("max_beam_width", limits.max_beam_width);
-  read("max_num_tokens", limits.max_num_tokens);
-  read("opt_num_tokens", limits.opt_num_tokens);
-  read("max_prompt_embedding_table_size", limits.max_prompt_table, 0);
-  read("max_draft_len", limits.max_draft_len, 0);
-  read("max_encoder_input_len", limits.max_encoder_input_len);
+  for (const Limit& limit : kLimits)
+    if (const char* const key = limit.flag + 2; config.has(key))
+      limits.*limit.value = config.integer(key, limit.low, limit.high);
   if (const json::object* lora = config.object("lora_config")) {
     models::Config inner(*lora, path + ": lora_config");
     if (inner.has("max_lora_rank"))
@@ -66,35 +74,13 @@ Status read_build_config(const std::string& path, Limits& limits) {
 
 StatusOr<Limits> read_limits(const Args& args) {
   Limits limits;
-  limits.max_batch_size = args.integer("--max_batch_size");
-  limits.max_input_len = args.integer("--max_input_len");
-  limits.max_seq_len = args.integer("--max_seq_len");
-  limits.max_beam_width = args.integer("--max_beam_width");
-  limits.max_num_tokens = args.integer("--max_num_tokens");
-  limits.opt_num_tokens = args.integer("--opt_num_tokens");
-  limits.max_prompt_table = args.integer("--max_prompt_embedding_table_size");
-  limits.max_draft_len = args.integer("--max_draft_len");
-  limits.max_lora_rank = args.integer("--max_lora_rank");
-  if (args.given("--max_encoder_input_len"))
-    limits.max_encoder_input_len = args.integer("--max_encoder_input_len");
-  if (args.given("--max_output_len") && !args.given("--max_seq_len")) {
-    RETURN_IF_ERROR(check_range("--max_output_len", args.integer("--max_output_len"), 1, 1 << 29));
+  for (const Limit& limit : kLimits) limits.*limit.value = args.integer(limit.flag);
+  if (args.given("--max_output_len") && !args.given("--max_seq_len"))
     limits.max_seq_len = limits.max_input_len + args.integer("--max_output_len");
-  }
   if (args.given("--build_config"))
     RETURN_IF_ERROR(read_build_config(args.text("--build_config"), limits));
-  constexpr int64_t kMax = 1 << 30;
-  RETURN_IF_ERROR(check_range("--max_batch_size", limits.max_batch_size, 1, kMax));
-  RETURN_IF_ERROR(check_range("--max_input_len", limits.max_input_len, 1, kMax));
-  RETURN_IF_ERROR(check_range("--max_seq_len", limits.max_seq_len, 0, kMax));
-  RETURN_IF_ERROR(check_range("--max_beam_width", limits.max_beam_width, 1, 16));
-  RETURN_IF_ERROR(check_range("--max_num_tokens", limits.max_num_tokens, 1, kMax));
-  RETURN_IF_ERROR(
-      check_range("--max_prompt_embedding_table_size", limits.max_prompt_table, 0, kMax));
-  RETURN_IF_ERROR(check_range("--max_draft_len", limits.max_draft_len, 0, kMax));
-  RETURN_IF_ERROR(check_range("--max_encoder_input_len", limits.max_encoder_input_len, 0, kMax));
-  RETURN_IF_ERROR(
-      check_range("--max_lora_rank", limits.max_lora_rank, 1, kernels::kMaxAdapterRank));
+  for (const Limit& limit : kLimits)
+    RETURN_IF_ERROR(check_range(limit.flag, limits.*limit.value, limit.low, limit.high));
   return limits;
 }
 
@@ -239,13 +225,6 @@ Status check_build_flags(const Args& args) {
     return invalid_argument("--checkpoint_dir: is missing; give a checkpoint directory");
   if (args.is_on("--strip_plan") && !args.given("--checkpoint_dir"))
     return invalid_argument("--strip_plan: needs --checkpoint_dir, which the weights come from");
-  const int64_t block = args.integer("--tokens_per_block");
-  if (block != 16 && block != 32 && block != 64 && block != 128)
-    return invalid_argument("--tokens_per_block: {} is not one of 16, 32, 64, 128", block);
-  RETURN_IF_ERROR(check_range("--workers", args.integer("--workers"), 1, 1024));
-  if (args.integer("--auto_parallel") > 1)
-    return unsupported("--auto_parallel: {} is not supported yet; allowed: 1",
-                       args.integer("--auto_parallel"));
   if (args.given("--lora_dir") && args.text("--lora_plugin") == "disable")
     return invalid_argument("--lora_dir: {} needs --lora_plugin", args.text("--lora_dir"));
   const std::string& mode = args.text("--speculative_decoding_mode");

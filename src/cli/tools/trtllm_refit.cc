@@ -12,7 +12,7 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kRefitFlags[] = {
     {"--checkpoint_dir", kText, kActed, "", "",

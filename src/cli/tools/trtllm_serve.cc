@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <set>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "cli/commands/serve.h"
@@ -24,15 +25,9 @@ const ArgTable kServeTable{"trtllm-serve", kServeFlags, "MODEL"};
 const std::set<std::string>& serve_option_names() {
   static const std::set<std::string> names = [] {
     std::set<std::string> out;
-    for (const ArgFlag& flag : kServeFlags) {
-      std::string_view left = flag.names;
-      while (!left.empty()) {
-        const size_t end = std::min(left.find(' '), left.size());
-        const std::string_view name = left.substr(0, end);
-        if (name.starts_with("--")) out.emplace(name.substr(2));
-        left.remove_prefix(std::min(end + 1, left.size()));
-      }
-    }
+    for (const ArgFlag& flag : kServeFlags)
+      for (const std::string& name : config::split(flag.names, ','))
+        if (name.starts_with("--")) out.insert(name.substr(2));
     return out;
   }();
   return names;
@@ -95,60 +90,15 @@ StatusOr<std::vector<std::string>> take_set_words(std::vector<std::string>& argu
   return out;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 // The window of a list; the runtime has one size for all layers.
 StatusOr<std::string> window_of(const std::string& list) {
-  const std::string first = list.substr(0, list.find(','));
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    if (list.substr(begin, end - begin) != first) {
-      return unsupported(
-          "kv_cache_config.max_attention_window: '{}' is not supported yet; allowed: one value",
-          list.substr(0, 80));
-    }
-    begin = end + 1;
-  }
-  return first;
+  const std::vector<std::string> windows = absl::StrSplit(list, ',');
+  if (std::ranges::all_of(windows, [&](const auto& window) { return window == windows[0]; }))
+    return windows[0];
+  return unsupported(
+      "kv_cache_config.max_attention_window: '{}' is not supported yet; allowed: one value",
+      list.substr(0, 80));
 }
-
-std::string log_level_of(const std::string& level) {
-  if (level == "warning") return "warn";
-  if (level == "internal_error") return "error";
-  return level == "verbose" || level == "trace" ? "debug" : level;
-}
-
-// Flags whose value is passed on unchanged.
-constexpr std::pair<const char*, const char*> kSame[] = {
-    {"--tokenizer", "--tokenizer"},
-    {"--port", "--http-port"},
-    {"--device", "--device"},
-    {"--tensor_parallel_size", "--tp"},
-    {"--pipeline_parallel_size", "--pp"},
-    {"--moe_expert_parallel_size", "--ep"},
-    {"--max_beam_width", "--max-beam-width"},
-    {"--max_batch_size", "--max-batch-size"},
-    {"--max_num_tokens", "--max-num-tokens"},
-    {"--max_seq_len", "--max-seq-len"},
-    {"--free_gpu_memory_fraction", "--kv-cache-fraction"},
-    {"--kv_cache_dtype", "--kv-cache-type"},
-    {"--chat_template", "--chat-template"},
-    {"--served_model_name", "--served-model-name"},
-    {"--api_key", "--api-key"},
-    {"--lora_config.max_lora_rank", "--max-lora-rank"},
-    {"--kv_cache_config.max_tokens", "--kv-cache-tokens"},
-    {"--kv_cache_config.tokens_per_block", "--tokens-per-block"},
-    {"--kv_cache_config.host_cache_size", "--host-cache"},
-    {"--kv_cache_config.sink_token_length", "--sink-tokens"},
-    {"--speculative_config.speculative_model_dir", "--draft-model"},
-    {"--speculative_config.max_draft_len", "--max-draft-len"},
-    {"--speculative_config.max_window_size", "--lookahead-window-size"},
-    {"--speculative_config.max_ngram_size", "--lookahead-ngram-size"},
-    {"--speculative_config.max_verification_set_size", "--lookahead-verification-set-size"},
-};
 
 // TensorRT-LLM's names of formats that are named otherwise here.
 constexpr std::pair<const char*, const char*> kToolFormats[] = {
@@ -183,8 +133,11 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
                                     "--any-model-name"};
   const std::string& host = args.text("--host");
   words.push_back("--host=" + (host == "localhost" ? "127.0.0.1" : host));
-  for (const auto& [from, to] : kSame) {
-    if (!args.text(from).empty()) words.push_back(fmt::format("{}={}", to, args.text(from)));
+  for (const ArgFlag& flag : kServeFlags) {
+    const std::string_view names = flag.names;
+    const std::string& value = args.text(names.substr(0, names.find(',')));
+    if (*flag.passed_as && !value.empty())
+      words.push_back(fmt::format("{}={}", flag.passed_as, value));
   }
   const std::string& reasoning = args.text("--reasoning_parser");
   words.push_back("--reasoning-parser=" + (reasoning == "deepseek-r1" ? "deepseek_r1" : reasoning));
@@ -192,13 +145,13 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   if (args.text("--generation-config") == "auto") words.emplace_back("--generation-config=auto");
   words.push_back("--log-level=" + log_level_of(args.text("--log_level")));
   words.push_back("--scheduler-policy=" +
-                  lower(args.text("--scheduler_config.capacity_scheduler_policy")));
+                  absl::AsciiStrToLower(args.text("--scheduler_config.capacity_scheduler_policy")));
   words.push_back("--chunking-policy=" +
-                  lower(args.text("--scheduler_config.context_chunking_policy")));
+                  absl::AsciiStrToLower(args.text("--scheduler_config.context_chunking_policy")));
   if (const std::string& type = args.text("--speculative_config.decoding_type"); !type.empty())
     words.push_back("--speculation=" + (type == "Draft_Target" ? "draft_model"
                                         : type == "Eagle3"     ? "eagle"
-                                                               : lower(type)));
+                                                               : absl::AsciiStrToLower(type)));
   if (args.text("--speculative_config.is_public_pool") == "true")
     words.emplace_back("--ngram-pool-size=262144");
   if (args.text("--speculative_config.use_dynamic_tree") == "true")

@@ -20,17 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-StatusOr<int64_t> integer(const Args& args, const char* name, int64_t low, int64_t high) {
-  const int64_t value = args.integer(name);
-  if (value >= low && value <= high) return value;
-  return invalid_argument("argument {}: '{}' is not an integer from {} to {}", name, value, low,
-                          high);
-}
-
-constexpr int64_t kMaxWorld = 1024;
-
 Status check_world(const Args& args) {
-  ASSIGN_OR_RETURN(const int64_t world_size, integer(args, "--world_size", 1, kMaxWorld));
+  const int64_t world_size = args.integer("--world_size");
   if (args.is_on("--no-mpi") && world_size != 1)
     return invalid_argument("world size must be 1 when using no-mpi");
   if (args.is_on("--multi-model") && !args.is_on("--disable-spawn-processes") && world_size != 1)
@@ -136,16 +127,16 @@ Status launch(const Args& args) {
 }
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kLaunchFlags[] = {
-    {"--world_size", kInteger, kActed, "", "1", "number of ranks, each a process"},
+    {"--world_size", kInteger, kActed, "", "1", "number of ranks, each a process", "", in(1, 1024)},
     {"--tritonserver", kText, kActed, "", "",
      "server executable; default: the one beside this program"},
-    {"--grpc_port", kInteger, kActed, "", "8001", "gRPC port"},
-    {"--http_port", kInteger, kActed, "", "8000", "HTTP port"},
-    {"--metrics_port", kInteger, kActed, "", "8002", "port of the metrics page"},
-    {"--force -f", kFlag, kActed, "", "", "start even when a tritonserver is running"},
+    {"--grpc_port", kInteger, kActed, "", "8001", "gRPC port", "", in(0, 65535)},
+    {"--http_port", kInteger, kActed, "", "8000", "HTTP port", "", in(0, 65535)},
+    {"--metrics_port", kInteger, kActed, "", "8002", "port of the metrics page", "", in(0, 65535)},
+    {"--force,-f", kFlag, kActed, "", "", "start even when a tritonserver is running"},
     {"--log", kFlag, kActed, "", "", "log verbose messages to --log-file"},
     {"--log-file", kText, kActed, "", "triton_log.txt", "log file of --log"},
     {"--model_repo", kText, kActed, "", "",
@@ -156,12 +147,12 @@ constexpr ArgFlag kLaunchFlags[] = {
     {"--disable-spawn-processes", kFlag, kActed, "", "",
      "with --multi-model: the ranks of the models are the processes above 0"},
     {"--multimodal_gpu0_cuda_mem_pool_bytes", kInteger, kActed, "", "0",
-     "bytes of the CUDA memory pool of GPU 0"},
+     "bytes of the CUDA memory pool of GPU 0", "", in(0, double(int64_t{1} << 50))},
     {"--oversubscribe", kFlag, kActed, "", "", "option of mpirun: more ranks than cores"},
     {"--no-mpi", kFlag, kActed, "", "", "start one rank without mpirun"},
     {"--trtllm_llmapi_launch", kFlag, kActed, "", "", "start ranks by trtllm-llmapi-launch"},
     {"--exit_timeout", kInteger, kActed, "", "",
-     "seconds that running requests may take to finish at a stop"},
+     "seconds that running requests may take to finish at a stop", "", in(0, 86400)},
 };
 
 }  // namespace
@@ -171,13 +162,12 @@ const ArgTable kLaunchTable{"launch_triton_server", kLaunchFlags};
 namespace {
 
 // Ports, in the order of the launcher.
-StatusOr<std::vector<std::string>> port_words(const Args& args) {
+std::vector<std::string> port_words(const Args& args) {
   std::vector<std::string> words;
   for (const auto& [option, flag] :
        {std::pair{"--grpc_port", "--grpc-port"}, std::pair{"--http_port", "--http-port"},
         std::pair{"--metrics_port", "--metrics-port"}}) {
-    ASSIGN_OR_RETURN(const int64_t number, integer(args, option, 0, 65535));
-    words.push_back(fmt::format("{}={}", flag, number));
+    words.push_back(fmt::format("{}={}", flag, args.integer(option)));
   }
   return words;
 }
@@ -194,8 +184,7 @@ std::vector<std::string> orchestrator_words(const Args& args, size_t num_gpus) {
   return words;
 }
 
-StatusOr<std::vector<std::string>> rank_words(const Args& args, const LaunchMachine& machine,
-                                              int64_t rank) {
+std::vector<std::string> rank_words(const Args& args, const LaunchMachine& machine, int64_t rank) {
   const auto text_or = [&](const char* name, const std::string& otherwise) {
     return args.given(name) ? args.text(name) : otherwise;
   };
@@ -206,25 +195,18 @@ StatusOr<std::vector<std::string>> rank_words(const Args& args, const LaunchMach
   if (args.is_on("--trtllm_llmapi_launch")) add({machine.bin + "/trtllm-llmapi-launch"});
   add({text_or("--tritonserver", machine.bin + "/tritonserver"),
        "--model-repository=" + text_or("--model_repo", machine.bin + "/../all_models/gpt")});
-  if (args.given("--exit_timeout")) {
-    ASSIGN_OR_RETURN(const int64_t seconds, integer(args, "--exit_timeout", 0, 86400));
-    add({fmt::format("--exit-timeout-secs={}", seconds)});
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> ports, port_words(args));
+  if (args.given("--exit_timeout"))
+    add({fmt::format("--exit-timeout-secs={}", args.integer("--exit_timeout"))});
+  const std::vector<std::string> ports = port_words(args);
   add(ports);
   if (rank == 0 && args.is_on("--log"))
     add({"--log-verbose=3", "--log-file=" + args.text("--log-file")});
   if (rank > 0) {
     add({"--model-control-mode=explicit"});
-    const std::string& names = args.text("--tensorrt_llm_model_name");
-    for (size_t begin = 0; begin <= names.size();) {
-      const size_t end = std::min(names.find(',', begin), names.size());
-      add({"--load-model=" + names.substr(begin, end - begin)});
-      begin = end + 1;
-    }
+    for (const std::string& name : config::split(args.text("--tensorrt_llm_model_name"), ','))
+      add({"--load-model=" + name});
   }
-  ASSIGN_OR_RETURN(const int64_t pool,
-                   integer(args, "--multimodal_gpu0_cuda_mem_pool_bytes", 0, int64_t{1} << 50));
+  const int64_t pool = args.integer("--multimodal_gpu0_cuda_mem_pool_bytes");
   if (rank == 0 && pool > 0) add({fmt::format("--cuda-memory-pool-byte-size=0:{}", pool)});
   add(orchestrator_words(args, machine.num_gpus));
   add(ports);
@@ -239,7 +221,7 @@ StatusOr<LaunchPlan> plan_launch(const Args& args, const LaunchMachine& machine)
   RETURN_IF_ERROR(check_world(args));
   LaunchPlan plan;
   for (int64_t rank = 0; rank < args.integer("--world_size"); ++rank) {
-    ASSIGN_OR_RETURN(plan.commands.emplace_back(), rank_words(args, machine, rank));
+    plan.commands.push_back(rank_words(args, machine, rank));
   }
   if (args.is_on("--multi-model"))
     plan.environment = {{"TRTLLM_ORCHESTRATOR", "1"},

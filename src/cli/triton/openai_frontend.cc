@@ -18,13 +18,13 @@ namespace nereid::cli {
 namespace {
 
 using enum ArgKind;
-using enum ArgUse;
+using enum config::Use;
 
 constexpr ArgFlag kFrontendFlags[] = {
     {"--model-repository", kText, kActed, "", "", "folder of the models; required"},
     {"--tokenizer", kText, kActed, "", "",
      "folder with tokenizer and chat template; default: the preprocessing model's"},
-    {"--backend", kChoice, kOnly, "vllm tensorrtllm", "tensorrtllm", "backend of the models"},
+    {"--backend", kChoice, kOnly, "vllm|tensorrtllm", "tensorrtllm", "backend of the models"},
     {"--lora-separator", kText, kOnly, "", "", "separator of a model's and an adapter's name"},
     {"--tritonserver-log-verbose-level", kInteger, kActed, "", "0", "above 0: log debug messages"},
     {"--host", kText, kActed, "", "0.0.0.0", "address to listen on"},
@@ -34,13 +34,14 @@ constexpr ArgFlag kFrontendFlags[] = {
     {"--max-tool-call-parse-bytes", kInteger, kIgnored, "", "", "a call has at most 128 KiB here"},
     {"--chat-template", kText, kOnly, "", "", "the tokenizer's folder has it"},
     {"--default-max-tokens", kInteger, kActed, "", "16",
-     "new tokens of requests without a limit; fewer where the context has less room"},
-    {"--model-control-mode", kChoice, kActed, "none explicit", "none",
+     "new tokens of requests without a limit; fewer where the context has less room", "",
+     in(1, INT32_MAX)},
+    {"--model-control-mode", kChoice, kActed, "none|explicit", "none",
      "explicit: --load-model and clients choose the loaded models"},
     {"--load-model", kList, kActed, "", "",
      "models to load at the start, with --model-control-mode explicit"},
     {"--openai-port", kInteger, kActed, "", "9000", "port of OpenAI's API and the metrics"},
-    {"--uvicorn-log-level", kChoice, kIgnored, "debug info warning error critical trace", "info",
+    {"--uvicorn-log-level", kChoice, kIgnored, "debug|info|warning|error|critical|trace", "info",
      "--tritonserver-log-verbose-level sets the log level"},
     {"--openai-restricted-api", kList, kActed, "", "",
      "APIS KEY VALUE: these APIs (inference, health, metrics, separated by commas) need header KEY "
@@ -49,44 +50,28 @@ constexpr ArgFlag kFrontendFlags[] = {
     {"--enable-kserve-frontends", kFlag, kActed, "", "",
      "also open KServe's ports for HTTP and gRPC"},
     {"--no-ui", kFlag, kActed, "", "", "turns off the web page that browsers get at /"},
-    {"--kserve-http-port", kInteger, kActed, "", "8000", "with --enable-kserve-frontends"},
+    {"--kserve-http-port", kInteger, kActed, "", "8000", "with --enable-kserve-frontends", "",
+     in(0, 65535)},
     {"--kserve-grpc-port", kInteger, kActed, "", "8001", "with --enable-kserve-frontends"},
 };
 const ArgTable kFrontendTable{"openai_frontend", kFrontendFlags};
 
-std::vector<std::string> words_of(const std::string& list, char separator) {
-  std::vector<std::string> out;
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(separator, begin), list.size());
-    if (end > begin) out.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
 // "inference,metrics KEY VALUE" as a value of --http-restricted-api.
 StatusOr<std::string> restriction(const std::string& list) {
-  const std::vector<std::string> words = words_of(list, ' ');
+  const std::vector<std::string> words = config::split(list, ' ');
   if (words.size() != 3)
     return invalid_argument("argument --openai-restricted-api: expected 3 arguments, got {}",
                             words.size());
   std::string apis;
-  for (const std::string& api : words_of(words[0], ',')) {
+  for (const std::string& api : config::split(words[0], ',')) {
     if (api != "inference" && api != "health" && api != "metrics")
       return unsupported(
           "--openai-restricted-api: '{}' is not supported yet; allowed: inference, "
           "health, metrics",
           api.substr(0, 80));
-    apis += (apis.empty() ? "" : ",") + (api == "metrics" ? std::string("statistics") : api);
+    apis += fmt::format("{}{}", apis.empty() ? "" : ",", api == "metrics" ? "statistics" : api);
   }
   return fmt::format("{}:{}={}", apis, words[1], words[2]);
-}
-
-StatusOr<TritonOptions> options_of(std::vector<std::string> words) {
-  words.insert(words.begin(), "openai_frontend");
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  return parse_triton_flags(static_cast<int>(argv.size()), argv.data());
 }
 
 StatusOr<std::vector<std::string>> triton_words(const Args& args) {
@@ -100,7 +85,7 @@ StatusOr<std::vector<std::string>> triton_words(const Args& args) {
   add("http-port", args.text("--openai-port"));
   add("http-max-input-size", args.text("--http-max-input-size"));
   add("model-control-mode", args.text("--model-control-mode"));
-  for (const std::string& model : words_of(args.text("--load-model"), ' '))
+  for (const std::string& model : config::split(args.text("--load-model"), ' '))
     add("load-model", model);
   if (args.integer("--tritonserver-log-verbose-level") > 0)
     add("log-verbose", args.text("--tritonserver-log-verbose-level"));
@@ -122,9 +107,6 @@ Status take_openai(const Args& args, front::HttpOptions& http) {
   const std::string& parser = args.text("--tool-call-parser");
   http.openai.tool_parser = parser == "llama3" ? "llama3_json" : parser;
   http.openai.default_max_tokens = args.integer("--default-max-tokens");
-  if (http.openai.default_max_tokens < 1 || http.openai.default_max_tokens > INT32_MAX)
-    return invalid_argument("argument --default-max-tokens: {} is not in [1, {}]",
-                            http.openai.default_max_tokens, INT32_MAX);
   http.openai.fastapi_errors = true;
   http.openai.strict_fields = true;
   http.openai.web_page = !args.is_on("--no-ui");
@@ -147,18 +129,14 @@ StatusOr<FrontendPlan> plan_openai_frontend(const std::vector<std::string>& argu
   if (plan.wants_help) return plan;
   if (!args.given("--model-repository"))
     return invalid_argument("the following arguments are required: --model-repository");
-  ASSIGN_OR_RETURN(std::vector<std::string> words, triton_words(args));
-  ASSIGN_OR_RETURN(plan.options, options_of(std::move(words)));
+  ASSIGN_OR_RETURN(const std::vector<std::string> words, triton_words(args));
+  ASSIGN_OR_RETURN(plan.options, parse_triton_flags(words));
   plan.options.port_flags = {"--openai-port", "--host", "--kserve-http-port", "--kserve-grpc-port",
                              "--host"};
   plan.options.allow_metrics = false;  // no metrics port of its own: the OpenAI port has them
   RETURN_IF_ERROR(take_openai(args, plan.options.http));
-  if (args.is_on("--enable-kserve-frontends")) {
-    const int64_t port = args.integer("--kserve-http-port");
-    if (port < 0 || port > 65535)
-      return invalid_argument("argument --kserve-http-port: {} is not in [0, 65535]", port);
-    plan.options.kserve_http_port = static_cast<int>(port);
-  }
+  if (args.is_on("--enable-kserve-frontends"))
+    plan.options.kserve_http_port = static_cast<int>(args.integer("--kserve-http-port"));
   plan.ignored = args.ignored();
   return plan;
 }

@@ -4,28 +4,21 @@
 #include <string_view>
 #include <utility>
 
-#include "base/nearest.h"
+#include "cli/flags/arg_table.h"
 #include "cli/flags/flag_values.h"
 #include "cli/process/server_process.h"
 
 namespace nereid::cli {
 namespace {
 
-StatusOr<const TritonFlag*> find_flag(const std::vector<TritonFlag>& flags, std::string_view name) {
-  std::vector<const TritonFlag*> found;
-  for (const auto& flag : flags) {
-    if (name == flag.name) return &flag;
-    if (!name.empty() && std::string_view(flag.name).starts_with(name)) found.push_back(&flag);
-  }
-  if (found.size() == 1) return found[0];
-  if (found.size() > 1) {
-    std::string names;
-    for (const auto* flag : found) names += fmt::format(" '--{}'", flag->name);
-    return invalid_argument("option '--{}' is ambiguous; possibilities:{}", name, names);
-  }
-  std::set<std::string> names;
-  for (const auto& flag : flags) names.insert(flag.name);
-  return invalid_argument("unrecognized option '--{}'.{}", name, did_you_mean(name, names));
+StatusOr<const config::Option*> find_triton_flag(const config::Options& flags,
+                                                 std::string_view name) {
+  const FoundOption found = find_option(flags, name, /*same_dash=*/false);
+  if (found.option) return found.option;
+  if (!found.candidates.empty())
+    return invalid_argument("option '{}' is ambiguous; possibilities: '{}'", name,
+                            fmt::join(found.candidates, "' '"));
+  return invalid_argument("unrecognized option '{}'.{}", name, nearest_option(flags, name));
 }
 
 // A listening port of this process.
@@ -61,7 +54,7 @@ void merge_deprecated(TritonOptions& o) {
         "Overriding deprecated '--strict-model-config' from False to True in favor of "
         "'--disable-auto-complete-config'!");
   }
-  o.set_core("--disable-auto-complete-config", [is_strict](Core core) {
+  o.core.emplace_back("--disable-auto-complete-config", [is_strict](Core core) {
     return TRITONSERVER_ServerOptionsSetStrictModelConfig(core, is_strict);
   });
   for (const auto& entry : o.deprecated_trace) {
@@ -100,7 +93,7 @@ Status check(TritonOptions& o) {
     return invalid_argument(
         "--metrics-use-ssl=true needs --http-use-ssl=true, whose certificate it uses");
   }
-  if (!o.has_metrics_address) o.http.metrics_host = o.http.host;
+  if (o.http.metrics_host.empty()) o.http.metrics_host = o.http.host;
   std::vector<Port> ports;
   if (o.allow_http) ports.push_back({"HTTP", o.http.host, o.http.http_port, o.http.reuse_port});
   if (o.allow_grpc) ports.push_back({"GRPC", o.grpc.host, o.grpc.port, o.grpc.reuse_port});
@@ -116,56 +109,83 @@ bool is_loopback(const std::string& host) {
 
 }  // namespace
 
-Status TritonOptions::set_core_bool(const char* flag, const std::string& value,
-                                    TRITONSERVER_Error* (*set)(Core, bool)) {
-  ASSIGN_OR_RETURN(const bool on, parse_bool(value));
-  set_core(flag, [set, on](Core core) { return set(core, on); });
-  return ok();
+config::Option row(const char* name, const char* value, const char* help, config::Field field,
+                   config::Range range, const char* fallback) {
+  return {.name = name + 2,
+          .field = std::move(field),
+          .help = help,
+          .range = range,
+          .flag = name,
+          .default_text = fallback,
+          .value_name = value};
 }
 
-std::vector<TritonFlag> triton_flags() {
-  auto flags = server_flags();
-  for (const auto& more : {endpoint_flags(), report_flags()}) {
-    flags.insert(flags.end(), more.begin(), more.end());
-  }
+config::Option core_bool(TritonOptions& o, const char* name, const char* help, bool fallback,
+                         TRITONSERVER_Error* (*set)(Core, bool), bool* copy) {
+  const auto act = [&o, set, copy](const config::Option& flag, const std::string& v) -> Status {
+    ASSIGN_OR_RETURN(const bool on, value_of<bool>(v));
+    if (copy) *copy = on;
+    o.set_core(flag, [set, on](Core core) { return set(core, on); });
+    return ok();
+  };
+  return row(name, "BOOL", help, act, {}, fallback ? "true" : "false");
+}
+
+config::Option core_text(TritonOptions& o, const char* name, const char* value, const char* help,
+                         TRITONSERVER_Error* (*set)(Core, const char*), const char* fallback,
+                         std::string* copy) {
+  const auto act = [&o, set, copy](const config::Option& flag, const std::string& v) {
+    if (copy) *copy = v;
+    o.set_core(flag, [set, v](Core core) { return set(core, v.c_str()); });
+    return ok();
+  };
+  return row(name, value, help, act, {}, fallback);
+}
+
+config::Options triton_flags(TritonOptions& o) {
+  config::Options flags;
+  add_server_flags(flags, o);
+  add_endpoint_flags(flags, o);
+  add_report_flags(flags, o);
   return flags;
 }
 
-StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
-  const auto flags = triton_flags();
+StatusOr<TritonOptions> parse_triton_flags(const std::vector<std::string>& words) {
   TritonOptions options;
+  const config::Options flags = triton_flags(options);
   std::set<std::string> deprecated;  // the deprecated ones given
   options.http.threads = options.grpc.threads = default_event_loops();
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
     // mpirun's separator of ranks; launchers also put it behind the last rank.
-    if (word == ":" && i + 1 == argc) break;
+    if (word == ":" && i + 1 == words.size()) break;
     if (!word.starts_with("--") || word.size() == 2) {
       return invalid_argument("Unexpected argument: {}", word);
     }
     const size_t equals = word.find('=');
-    const std::string_view name = word.substr(2, equals == word.npos ? equals : equals - 2);
-    if (name == "help") {
+    const std::string_view name = word.substr(0, equals);
+    if (name == "--help") {
       options.wants_help = true;
       return options;
     }
-    ASSIGN_OR_RETURN(const TritonFlag* flag, find_flag(flags, name));
-    const bool takes_value = *flag->value != '\0';
+    ASSIGN_OR_RETURN(const config::Option* flag, find_triton_flag(flags, name));
+    const bool takes_value = *flag->value_name != '\0';
     if (!takes_value && equals != word.npos) {
-      return invalid_argument("option '--{}' doesn't allow an argument", flag->name);
+      return invalid_argument("option '{}' doesn't allow an argument", flag->flag);
     }
-    if (takes_value && equals == word.npos && i + 1 == argc) {
-      return invalid_argument("option '--{}' requires an argument", flag->name);
+    if (takes_value && equals == word.npos && i + 1 == words.size()) {
+      return invalid_argument("option '{}' requires an argument", flag->flag);
     }
     std::string value;
-    if (takes_value) value = equals == word.npos ? argv[++i] : std::string(word.substr(equals + 1));
-    if (flag->is_deprecated && deprecated.insert(flag->name).second) {
+    if (takes_value)
+      value = equals == word.npos ? words[++i] : std::string(word.substr(equals + 1));
+    if (flag->is_deprecated && deprecated.insert(flag->flag).second) {
       options.warnings.push_back(fmt::format(
-          "Warning: '--{}' has been deprecated. Please use {} instead.", flag->name, flag->help));
+          "Warning: '{}' has been deprecated. Please use {} instead.", flag->flag, flag->help));
     }
-    if (const Status status = flag->set(options, value); !status.ok()) {
+    if (const Status status = parse_value(*flag, value); !status.ok()) {
       return Status(status.code(),
-                    fmt::format("Bad option: \"--{}\".\n{}", flag->name, message(status)));
+                    fmt::format("Bad option: \"{}\".\n{}", flag->flag, message(status)));
     }
   }
   RETURN_IF_ERROR(check(options));
@@ -191,17 +211,15 @@ std::string what_is_open(const TritonOptions& options) {
 }
 
 std::string triton_usage(const std::string& program) {
-  std::string text = fmt::format("Usage: {} [options]\n", program);
-  for (const auto& [title, flags] :
-       {std::pair{"Models and server", server_flags()}, std::pair{"Endpoints", endpoint_flags()},
-        std::pair{"Metrics, logging, tracing", report_flags()}}) {
-    text += fmt::format("\n{}:\n", title);
-    for (const auto& flag : flags) {
-      const std::string name = *flag.value ? fmt::format("--{} <{}>", flag.name, flag.value)
-                                           : fmt::format("--{}", flag.name);
-      text +=
-          fmt::format("  {:50} {}{}\n", name, flag.is_deprecated ? "deprecated: " : "", flag.help);
-    }
+  std::string text = fmt::format("Usage: {} [options]\n", program), group;
+  TritonOptions options;
+  for (const config::Option& flag : triton_flags(options)) {
+    if (group != flag.group) text += fmt::format("\n{}:\n", group = flag.group);
+    const bool takes_value = *flag.value_name != '\0';
+    text += fmt::format("  {:50} {}\n",
+                        fmt::format("{}{}{}{}", flag.flag, takes_value ? " <" : "", flag.value_name,
+                                    takes_value ? ">" : ""),
+                        sentence_of(flag));
   }
   return text;
 }

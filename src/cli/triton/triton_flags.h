@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/option.h"
 #include "front/grpc/options.h"
 #include "front/kserve/extensions.h"
 #include "front/protection/byte_budget.h"
@@ -35,8 +37,8 @@ struct TritonOptions {
   std::vector<std::string> repositories;
   std::string control_mode = "none";
   std::vector<std::string> load_models;
-  std::chrono::seconds poll_interval{15};
-  std::chrono::seconds exit_timeout{30};
+  int32_t poll_seconds = 15;
+  int32_t exit_seconds = 30;
   std::string cache_name;  // of --cache-config
   std::vector<std::pair<std::string, std::string>> cache_settings;
   bool has_old_cache_size = false;      // --response-cache-byte-size
@@ -49,7 +51,6 @@ struct TritonOptions {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::vector<std::string> admin_keys;
-  bool has_metrics_address = false;
   front::LogStart log;  // also in `core`
   front::HttpOptions http;
   int kserve_http_port = -1;  // a second HTTP port, with KServe's routes; 0: any free one; -1: none
@@ -61,33 +62,35 @@ struct TritonOptions {
   bool wants_help = false;
   std::vector<std::string> warnings;  // for deprecated flags and flags without effect here
 
-  void set_core(std::string flag, CoreSetting setting) {
-    core.emplace_back(std::move(flag), std::move(setting));
+  // `flag`: the option that makes the call.
+  void set_core(const config::Option& flag, CoreSetting setting) {
+    core.emplace_back(flag.flag, std::move(setting));
   }
-  // InvalidArgument: `value` is no bool.
-  Status set_core_bool(const char* flag, const std::string& value,
-                       TRITONSERVER_Error* (*set)(Core, bool));
 };
 
-// One flag: its value's placeholder ("" = none), a line of help, and its effect. For a deprecated
-// flag `help` is its replacement.
-struct TritonFlag {
-  const char* name;
-  const char* value;
-  const char* help;
-  Status (*set)(TritonOptions& options, const std::string& value);
-  bool is_deprecated = false;
-};
+// A flag, with dashes: its placeholder in --help ("" = it takes no value), a line of help, and
+// where its value goes. `fallback`: the default in --help if it is not the present value.
+config::Option row(const char* name, const char* value, const char* help, config::Field field,
+                   config::Range range = {}, const char* fallback = "");
 
-// Every flag, in the groups of the usage text.
-std::vector<TritonFlag> server_flags();    // repository, core
-std::vector<TritonFlag> endpoint_flags();  // HTTP, gRPC
-std::vector<TritonFlag> report_flags();    // metrics, logging, tracing
-std::vector<TritonFlag> triton_flags();    // all of them
+// Flags whose value is passed to the core, and kept in `copy`, too.
+config::Option core_bool(TritonOptions& o, const char* name, const char* help, bool fallback,
+                         TRITONSERVER_Error* (*set)(Core, bool), bool* copy = nullptr);
+config::Option core_text(TritonOptions& o, const char* name, const char* value, const char* help,
+                         TRITONSERVER_Error* (*set)(Core, const char*), const char* fallback = "",
+                         std::string* copy = nullptr);
+
+inline constexpr config::Range kPorts = {0, 65535};
+
+// All flags, in groups. They fill `o`, which must outlive them.
+config::Options triton_flags(TritonOptions& o);
+void add_server_flags(config::Options& flags, TritonOptions& o);    // repository, core
+void add_endpoint_flags(config::Options& flags, TritonOptions& o);  // HTTP, gRPC
+void add_report_flags(config::Options& flags, TritonOptions& o);    // metrics, logging, tracing
 
 // Long options with "=" or a blank, and unambiguous prefixes; a later one overrides where one value
 // is kept. The error has the text that the stock server prints below its usage.
-StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv);
+StatusOr<TritonOptions> parse_triton_flags(const std::vector<std::string>& words);
 
 // A line on what other machines may do with the server; "" when they cannot reach it.
 std::string what_is_open(const TritonOptions& options);

@@ -1,5 +1,6 @@
 // Flags of the repository and of the core.
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "cli/flags/flag_values.h"
 #include "cli/triton/triton_flags.h"
 #include "triton/core/tritonserver.h"
@@ -9,42 +10,71 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
-using TextSetter = TRITONSERVER_Error* (*)(Core, const char*);
-using CountSetter = TRITONSERVER_Error* (*)(Core, unsigned int);
+using config::Action;
+using config::field;
+using config::Option;
+using config::Options;
 
-Status text(TritonOptions& o, const char* flag, const std::string& v, TextSetter set) {
-  o.set_core(flag, [set, v](Core core) { return set(core, v.c_str()); });
-  return ok();
+constexpr const char* kServerGroup = "Models and server";
+
+// An action that gets the options.
+Action with(TritonOptions& o, Status (*set)(TritonOptions&, const Option&, const std::string&)) {
+  return [&o, set](const Option& flag, const std::string& v) { return set(o, flag, v); };
 }
 
-Status count(TritonOptions& o, const char* flag, const std::string& v, CountSetter set,
-             int64_t low) {
-  ASSIGN_OR_RETURN(const int64_t value, parse_integer(v, low, kMaxInt));
-  o.set_core(flag, [set, value](Core core) { return set(core, static_cast<unsigned>(value)); });
+Option core_count(TritonOptions& o, const char* name, const char* help, double low,
+                  TRITONSERVER_Error* (*set)(Core, unsigned int), const char* fallback,
+                  int32_t* copy = nullptr) {
+  const auto act = [&o, set, low, copy](const Option& flag, const std::string& v) -> Status {
+    ASSIGN_OR_RETURN(const int32_t value, value_of<int32_t>(v, {low, kMaxInt}));
+    if (copy) *copy = value;
+    o.set_core(flag, [set, value](Core core) { return set(core, static_cast<unsigned>(value)); });
+    return ok();
+  };
+  return row(name, "N", help, act, {}, fallback);
+}
+
+Status add_repository(TritonOptions& o, const Option& flag, const std::string& v) {
+  o.repositories.push_back(v);
+  o.set_core(flag, [v](Core core) {
+    return TRITONSERVER_ServerOptionsSetModelRepositoryPath(core, v.c_str());
+  });
   return ok();
 }
 
 // Case is ignored, as in the stock server.
-Status set_control_mode(TritonOptions& o, const std::string& given) {
-  const std::string v = absl::AsciiStrToLower(given);
-  TRITONSERVER_ModelControlMode mode = TRITONSERVER_MODEL_CONTROL_NONE;
-  if (v == "poll") {
-    mode = TRITONSERVER_MODEL_CONTROL_POLL;
-  } else if (v == "explicit") {
-    mode = TRITONSERVER_MODEL_CONTROL_EXPLICIT;
-  } else if (v != "none") {
+Status set_control_mode(TritonOptions& o, const Option& flag, const std::string& given) {
+  const std::string mode = absl::AsciiStrToLower(given);
+  const auto number = mode == "poll"       ? TRITONSERVER_MODEL_CONTROL_POLL
+                      : mode == "explicit" ? TRITONSERVER_MODEL_CONTROL_EXPLICIT
+                                           : TRITONSERVER_MODEL_CONTROL_NONE;
+  if (number == TRITONSERVER_MODEL_CONTROL_NONE && mode != "none")
     return invalid_argument(
         "invalid argument for --model-control-mode: {} (allowed: none, poll, explicit)", given);
-  }
-  o.control_mode = v;
-  o.set_core("--model-control-mode", [mode](Core core) {
-    return TRITONSERVER_ServerOptionsSetModelControlMode(core, mode);
+  o.control_mode = mode;
+  o.set_core(flag, [number](Core core) {
+    return TRITONSERVER_ServerOptionsSetModelControlMode(core, number);
+  });
+  return ok();
+}
+
+Status add_startup_model(TritonOptions& o, const Option& flag, const std::string& v) {
+  o.load_models.push_back(v);
+  o.set_core(flag,
+             [v](Core core) { return TRITONSERVER_ServerOptionsSetStartupModel(core, v.c_str()); });
+  return ok();
+}
+
+Status set_config_name(TritonOptions& o, const Option& flag, const std::string& v) {
+  if (v.empty()) return invalid_argument("must not be empty; leave it out for config.pbtxt");
+  o.set_core(flag, [v](Core core) {
+    return TRITONSERVER_ServerOptionsSetModelConfigName(core, v.c_str());
   });
   return ok();
 }
 
 // [<backend>,]<key>=<value>
-Status set_backend_config(TritonOptions& o, const std::string& v) {
+Status set_backend_config(TritonOptions& o, const Option& flag, const std::string& v) {
   ASSIGN_OR_RETURN(auto pair,
                    parse_pair(v, '=', "--backend-config", "<backend name>,<setting>=<value>"));
   std::string backend;
@@ -59,7 +89,7 @@ Status set_backend_config(TritonOptions& o, const std::string& v) {
     pair.first.erase(0, comma + 1);
   }
   if (pair.first.empty()) return invalid_argument("--backend-config: no setting in {}", v);
-  o.set_core("--backend-config", [backend, pair](Core core) {
+  o.set_core(flag, [backend, pair](Core core) {
     return TRITONSERVER_ServerOptionsSetBackendConfig(core, backend.c_str(), pair.first.c_str(),
                                                       pair.second.c_str());
   });
@@ -67,7 +97,7 @@ Status set_backend_config(TritonOptions& o, const std::string& v) {
 }
 
 // <name>,<key>=<value>; all settings of the only cache are passed together.
-Status set_cache_config(TritonOptions& o, const std::string& v) {
+Status set_cache_config(TritonOptions& o, const Option&, const std::string& v) {
   constexpr const char *kFlag = "--cache-config", *kFormat = "<cache name>,<setting>=<value>";
   ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFlag, kFormat));
   ASSIGN_OR_RETURN(auto setting, parse_pair(named.second, '=', kFlag, kFormat));
@@ -82,276 +112,222 @@ Status set_cache_config(TritonOptions& o, const std::string& v) {
   return ok();
 }
 
-Status set_rate_limit(TritonOptions& o, const std::string& v) {
-  if (v != "off" && v != "execution_count") {
-    return invalid_argument("invalid argument for --rate-limit: {} (allowed: off, execution_count)",
-                            v);
-  }
+Status set_rate_limit(TritonOptions& o, const Option& flag, const std::string& v) {
+  std::string word;
+  RETURN_IF_ERROR(parse_value(
+      {.name = flag.name, .field = &word, .help = "", .words = "off|execution_count"}, v));
   const auto mode = v == "off" ? TRITONSERVER_RATE_LIMIT_OFF : TRITONSERVER_RATE_LIMIT_EXEC_COUNT;
-  o.set_core("--rate-limit", [mode](Core core) {
-    return TRITONSERVER_ServerOptionsSetRateLimiterMode(core, mode);
-  });
+  o.set_core(
+      flag, [mode](Core core) { return TRITONSERVER_ServerOptionsSetRateLimiterMode(core, mode); });
   return ok();
 }
 
 // <name>:<count>[:<device>|global]
-Status set_rate_limit_resource(TritonOptions& o, const std::string& v) {
+Status set_rate_limit_resource(TritonOptions& o, const Option& flag, const std::string& v) {
   constexpr int kEveryDevice = -1, kGlobal = -2;
-  const auto parts = split_list(v, ':');
+  const std::vector<std::string> parts = absl::StrSplit(v, ':');
   if (parts.size() < 2 || parts.size() > 3 || parts[0].empty()) {
     return invalid_argument(
         "--rate-limit-resource option format is <resource_name>:<count>:<device> or "
         "<resource_name>:<count>. Got {}",
         v);
   }
-  ASSIGN_OR_RETURN(const int64_t number, parse_integer(parts[1], 0, kMaxInt));
+  ASSIGN_OR_RETURN(const int64_t number, value_of<int64_t>(parts[1], {0, kMaxInt}));
   int64_t device = kEveryDevice;
   if (parts.size() == 3 && parts[2] == "global") {
     device = kGlobal;
   } else if (parts.size() == 3) {
-    ASSIGN_OR_RETURN(device, parse_integer(parts[2], 0, kMaxInt));
+    ASSIGN_OR_RETURN(device, value_of<int64_t>(parts[2], {0, kMaxInt}));
   }
-  o.set_core("--rate-limit-resource", [name = parts[0], number, device](Core core) {
+  o.set_core(flag, [name = parts[0], number, device](Core core) {
     return TRITONSERVER_ServerOptionsAddRateLimiterResource(
         core, name.c_str(), static_cast<size_t>(number), static_cast<int>(device));
   });
   return ok();
 }
 
-Status set_host_policy(TritonOptions& o, const std::string& v) {
+Status set_host_policy(TritonOptions& o, const Option& flag, const std::string& v) {
   constexpr const char *kFlag = "--host-policy", *kFormat = "<policy_name>,<setting>=<value>";
   ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFlag, kFormat));
   ASSIGN_OR_RETURN(const auto setting, parse_pair(named.second, '=', kFlag, kFormat));
-  o.set_core("--host-policy", [policy = named.first, setting](Core core) {
+  o.set_core(flag, [policy = named.first, setting](Core core) {
     return TRITONSERVER_ServerOptionsSetHostPolicy(core, policy.c_str(), setting.first.c_str(),
                                                    setting.second.c_str());
   });
   return ok();
 }
 
+Status set_pinned_pool(TritonOptions& o, const Option& flag, const std::string& v) {
+  ASSIGN_OR_RETURN(const uint64_t bytes, value_of<uint64_t>(v, {0, kMaxBytes}));
+  o.set_core(flag, [bytes](Core core) {
+    return TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(core, bytes);
+  });
+  return ok();
+}
+
+Status set_capability(TritonOptions& o, const Option& flag, const std::string& v) {
+  ASSIGN_OR_RETURN(const double capability, value_of<double>(v));
+  o.set_core(flag, [capability](Core core) {
+    return TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(core, capability);
+  });
+  return ok();
+}
+
+Status set_cache_size(TritonOptions& o, const Option&, const std::string& v) {
+  RETURN_IF_ERROR(value_of<int64_t>(v, {0, kMaxBytes}).status());
+  o.has_old_cache_size = true;
+  o.cache_settings.emplace_back("size", v);
+  return ok();
+}
+
 // <gpu>:<bytes> of a pool that does not exist here: checked, then noted as without effect.
-Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
-  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', flag, "<GPU device ID>:<number of bytes>"));
-  RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
-  ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(pair.second, 0, kMaxBytes));
-  if (bytes > 0) {
+Status note_gpu_pool(TritonOptions& o, const Option& flag, const std::string& v) {
+  ASSIGN_OR_RETURN(const auto pair,
+                   parse_pair(v, ':', flag.flag, "<GPU device ID>:<number of bytes>"));
+  RETURN_IF_ERROR(value_of<int64_t>(pair.first, {0, kMaxInt}).status());
+  ASSIGN_OR_RETURN(const int64_t bytes, value_of<int64_t>(pair.second, {0, kMaxBytes}));
+  if (bytes > 0)
     o.warnings.push_back(
-        fmt::format("{}={}: no effect, tensors are exchanged in CPU memory", flag, v));
-  }
+        fmt::format("{}={}: no effect, tensors are exchanged in CPU memory", flag.flag, v));
+  return ok();
+}
+
+Status note_copy_threads(TritonOptions& o, const Option&, const std::string& v) {
+  ASSIGN_OR_RETURN(const int64_t threads, value_of<int64_t>(v, {0, kMaxInt}));
+  if (threads > 0)
+    o.warnings.push_back(fmt::format(
+        "--buffer-manager-thread-count={}: no effect, tensors are not gathered by copies", v));
   return ok();
 }
 
 // <gpu>:<fraction>: each model's own parameters set its share.
-Status set_gpu_limit(TritonOptions& o, const std::string& v) {
+Status note_gpu_limit(TritonOptions& o, const Option&, const std::string& v) {
   ASSIGN_OR_RETURN(const auto pair,
                    parse_pair(v, ':', "--model-load-gpu-limit", "<GPU device ID>:<fraction>"));
-  RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
-  ASSIGN_OR_RETURN(const double fraction, parse_number(pair.second));
-  if (fraction < 0 || fraction > 1) {
-    return invalid_argument("Invalid option value. Got {} (allowed: fractions from 0 to 1)", v);
-  }
-  if (fraction < 1) {
+  RETURN_IF_ERROR(value_of<int64_t>(pair.first, {0, kMaxInt}).status());
+  ASSIGN_OR_RETURN(const double fraction, value_of<double>(pair.second, {0, 1}));
+  if (fraction < 1)
     o.warnings.push_back(fmt::format(
         "--model-load-gpu-limit={}: no effect, GPU memory is bounded by each model's own "
         "parameters (memory_bytes, kv_cache_free_gpu_mem_fraction)",
         v));
-  }
   return ok();
 }
 
-std::vector<TritonFlag> model_flags() {
-  return {
-      {"model-repository", "PATH", "folder of the model repository, required; may be repeated",
-       [](TritonOptions& o, const std::string& v) {
-         o.repositories.push_back(v);
-         return text(o, "--model-repository", v, TRITONSERVER_ServerOptionsSetModelRepositoryPath);
-       }},
-      {"model-store", "PATH", "old name of --model-repository",
-       [](TritonOptions& o, const std::string& v) {
-         o.repositories.push_back(v);
-         return text(o, "--model-store", v, TRITONSERVER_ServerOptionsSetModelRepositoryPath);
-       }},
-      {"exit-on-error", "BOOL",
-       "end the process when a model fails to load at the start; default true",
-       [](TritonOptions& o, const std::string& v) {
-         return o.set_core_bool("--exit-on-error", v, TRITONSERVER_ServerOptionsSetExitOnError);
-       }},
-      {"disable-auto-complete-config", "",
-       "use config.pbtxt as written, without the backend's completion",
-       [](TritonOptions& o, const std::string&) {
-         o.uses_config_as_written = true;
-         return ok();
-       }},
-      {"strict-model-config", "BOOL", "--disable-auto-complete-config (for true)",
-       [](TritonOptions& o, const std::string& v) -> Status {
-         ASSIGN_OR_RETURN(o.strict_model_config, parse_bool(v));
-         return ok();
-       },
-       /*is_deprecated=*/true},
-      {"strict-readiness", "BOOL", "/v2/health/ready only when every model is ready; default true",
-       [](TritonOptions& o, const std::string& v) {
-         return o.set_core_bool("--strict-readiness", v,
-                                TRITONSERVER_ServerOptionsSetStrictReadiness);
-       }},
-      {"model-control-mode", "MODE",
-       "which models are loaded: none (default: all, at the start), poll (as the repository "
-       "changes) or explicit (by --load-model and requests)",
-       set_control_mode},
-      {"repository-poll-secs", "N",
-       "poll mode: seconds between checks of the repository, 0 = only at the start; default 15",
-       [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(const int64_t seconds, parse_integer(v, 0, kMaxInt));
-         o.poll_interval = std::chrono::seconds(seconds);
-         return ok();
-       }},
-      {"load-model", "NAME", "explicit mode: model to load at start; may be repeated; * = all",
-       [](TritonOptions& o, const std::string& v) {
-         o.load_models.push_back(v);
-         return text(o, "--load-model", v, TRITONSERVER_ServerOptionsSetStartupModel);
-       }},
-      {"model-config-name", "NAME", "use configs/NAME.pbtxt where a model has one",
-       [](TritonOptions& o, const std::string& v) {
-         if (v.empty()) return invalid_argument("must not be empty; leave it out for config.pbtxt");
-         return text(o, "--model-config-name", v, TRITONSERVER_ServerOptionsSetModelConfigName);
-       }},
-  };
+Status set_client_memory(TritonOptions& o, const Option&, const std::string& v) {
+  ASSIGN_OR_RETURN(o.http.allow_shared_memory, value_of<bool>(v));
+  o.grpc.allow_shared_memory = o.http.allow_shared_memory;
+  return ok();
 }
 
-std::vector<TritonFlag> model_load_flags() {
-  return {
-      {"model-load-thread-count", "N", "models that load in parallel; default 4",
-       [](TritonOptions& o, const std::string& v) {
-         return count(o, "--model-load-thread-count", v,
-                      TRITONSERVER_ServerOptionsSetModelLoadThreadCount, 1);
-       }},
-      {"model-load-retry-count", "N", "retries of a load that fails; default 0",
-       [](TritonOptions& o, const std::string& v) {
-         return count(o, "--model-load-retry-count", v,
-                      TRITONSERVER_ServerOptionsSetModelLoadRetryCount, 0);
-       }},
-      {"model-namespacing", "BOOL",
-       "allow the same model name in several repositories; default false",
-       [](TritonOptions& o, const std::string& v) {
-         return o.set_core_bool("--model-namespacing", v,
-                                TRITONSERVER_ServerOptionsSetModelNamespacing);
-       }},
-  };
+Status set_strict_config(TritonOptions& o, const Option&, const std::string& v) {
+  ASSIGN_OR_RETURN(o.strict_model_config, value_of<bool>(v));
+  return ok();
 }
 
-std::vector<TritonFlag> core_flags() {
-  return {
-      {"id", "NAME", "name of the server in its metadata; default triton",
-       [](TritonOptions& o, const std::string& v) {
-         return text(o, "--id", v, TRITONSERVER_ServerOptionsSetServerId);
-       }},
-      {"exit-timeout-secs", "N",
-       "seconds that running requests may take to finish at a stop; default 30",
-       [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(const int64_t seconds, parse_integer(v, 0, kMaxInt));
-         o.exit_timeout = std::chrono::seconds(seconds);
-         return count(o, "--exit-timeout-secs", v, TRITONSERVER_ServerOptionsSetExitTimeout, 0);
-       }},
-      {"backend-directory", "DIR",
-       "folder of the backends libtriton_NAME.so; default: backends beside bin",
-       [](TritonOptions& o, const std::string& v) {
-         return text(o, "--backend-directory", v, TRITONSERVER_ServerOptionsSetBackendDirectory);
-       }},
-      {"backend-config", "[B,]K=V",
-       "setting of backend B, or of all, such as python,shm-default-byte-size=1048576; may be "
-       "repeated",
-       set_backend_config},
-      {"repoagent-directory", "DIR", "folder of the repository agents",
-       [](TritonOptions& o, const std::string& v) {
-         return text(o, "--repoagent-directory", v,
-                     TRITONSERVER_ServerOptionsSetRepoAgentDirectory);
-       }},
-      {"cache-directory", "DIR", "folder of the response caches",
-       [](TritonOptions& o, const std::string& v) {
-         return text(o, "--cache-directory", v, TRITONSERVER_ServerOptionsSetCacheDirectory);
-       }},
-      {"cache-config", "C,K=V", "setting of the response cache, such as local,size=1048576",
-       set_cache_config},
-      {"response-cache-byte-size", "N", "--cache-config local,size=N",
-       [](TritonOptions& o, const std::string& v) {
-         RETURN_IF_ERROR(parse_integer(v, 0, kMaxBytes).status());
-         o.has_old_cache_size = true;
-         o.cache_settings.emplace_back("size", v);
-         return ok();
-       },
-       /*is_deprecated=*/true},
-  };
+Option deprecated(Option flag) {
+  flag.is_deprecated = true;
+  return flag;
 }
 
-std::vector<TritonFlag> resource_flags() {
-  return {
-      {"rate-limit", "MODE", "rate limiter of model instances: off (default) or execution_count",
-       set_rate_limit},
-      {"rate-limit-resource", "NAME:N[:DEVICE]",
-       "capacity of a resource that instances name; may be repeated", set_rate_limit_resource},
-      {"pinned-memory-pool-byte-size", "N",
-       "bytes of the pinned memory pool for backends; 0 = none",
-       [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 0, kMaxBytes));
-         o.set_core("--pinned-memory-pool-byte-size", [bytes](Core core) {
-           return TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(
-               core, static_cast<uint64_t>(bytes));
-         });
-         return ok();
-       }},
-      {"cuda-memory-pool-byte-size", "GPU:N", "CUDA memory pool; no effect here",
-       [](TritonOptions& o, const std::string& v) {
-         return note_gpu_pool(o, "--cuda-memory-pool-byte-size", v);
-       }},
-      {"cuda-virtual-address-size", "GPU:N", "growable CUDA memory; no effect here",
-       [](TritonOptions& o, const std::string& v) {
-         return note_gpu_pool(o, "--cuda-virtual-address-size", v);
-       }},
-      {"min-supported-compute-capability", "X.Y",
-       "least compute capability of GPUs that are used; default 6.0",
-       [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(const double capability, parse_number(v));
-         o.set_core("--min-supported-compute-capability", [capability](Core core) {
-           return TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(core, capability);
-         });
-         return ok();
-       }},
-      {"enable-peer-access", "BOOL", "peer access between GPUs; no effect here; default true",
-       [](TritonOptions& o, const std::string& v) {
-         return o.set_core_bool("--enable-peer-access", v,
-                                TRITONSERVER_ServerOptionsSetEnablePeerAccess);
-       }},
-      {"buffer-manager-thread-count", "N", "copy threads; no effect here",
-       [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(const int64_t threads, parse_integer(v, 0, kMaxInt));
-         if (threads > 0) {
-           o.warnings.push_back(fmt::format(
-               "--buffer-manager-thread-count={}: no effect, tensors are not gathered by copies",
-               v));
-         }
-         return ok();
-       }},
-      {"host-policy", "POLICY,K=V",
-       "numa-node or cpu-cores for instances of a policy, such as gpu_0,numa-node=0; may be "
-       "repeated",
-       set_host_policy},
-      {"model-load-gpu-limit", "GPU:FRACTION", "share of a GPU's memory; no effect here",
-       set_gpu_limit},
-      {"allow-client-shm", "BOOL", "let clients register shared memory for tensors; default true",
-       [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(o.http.allow_shared_memory, parse_bool(v));
-         o.grpc.allow_shared_memory = o.http.allow_shared_memory;
-         return ok();
-       }},
-  };
+void add_model_flags(Options& flags, TritonOptions& o) {
+  add_group(
+      flags, kServerGroup,
+      {row("--model-repository", "PATH",
+           "folder of the model repository, required; may be repeated", with(o, add_repository)),
+       row("--model-store", "PATH", "old name of --model-repository", with(o, add_repository)),
+       core_bool(o, "--exit-on-error", "end the process when a model fails to load at the start",
+                 true, TRITONSERVER_ServerOptionsSetExitOnError),
+       row("--disable-auto-complete-config", "",
+           "use config.pbtxt as written, without the backend's completion",
+           [&o](const Option&, const std::string&) {
+             o.uses_config_as_written = true;
+             return ok();
+           }),
+       deprecated(row("--strict-model-config", "BOOL", "--disable-auto-complete-config (for true)",
+                      with(o, set_strict_config))),
+       core_bool(o, "--strict-readiness", "/v2/health/ready only when every model is ready", true,
+                 TRITONSERVER_ServerOptionsSetStrictReadiness),
+       row("--model-control-mode", "MODE",
+           "which models are loaded: none (all, at the start), poll (as the repository changes) or "
+           "explicit (by --load-model and requests)",
+           with(o, set_control_mode), {}, "none"),
+       row("--repository-poll-secs", "N",
+           "poll mode: seconds between checks of the repository, 0 = only at the start",
+           field(o.poll_seconds), {0, kMaxInt}),
+       row("--load-model", "NAME",
+           "explicit mode: model to load at start; may be repeated; * = all",
+           with(o, add_startup_model)),
+       row("--model-config-name", "NAME", "use configs/NAME.pbtxt where a model has one",
+           with(o, set_config_name)),
+       core_count(o, "--model-load-thread-count", "models that load in parallel", 1,
+                  TRITONSERVER_ServerOptionsSetModelLoadThreadCount, "4"),
+       core_count(o, "--model-load-retry-count", "retries of a load that fails", 0,
+                  TRITONSERVER_ServerOptionsSetModelLoadRetryCount, "0"),
+       core_bool(o, "--model-namespacing", "allow the same model name in several repositories",
+                 false, TRITONSERVER_ServerOptionsSetModelNamespacing)});
+}
+
+void add_core_flags(Options& flags, TritonOptions& o) {
+  add_group(
+      flags, kServerGroup,
+      {core_text(o, "--id", "NAME", "name of the server in its metadata",
+                 TRITONSERVER_ServerOptionsSetServerId, "triton"),
+       core_count(o, "--exit-timeout-secs",
+                  "seconds that running requests may take to finish at a stop", 0,
+                  TRITONSERVER_ServerOptionsSetExitTimeout, "30", &o.exit_seconds),
+       core_text(o, "--backend-directory", "DIR", "folder of the backends libtriton_NAME.so",
+                 TRITONSERVER_ServerOptionsSetBackendDirectory, "backends beside bin"),
+       row("--backend-config", "[B,]K=V",
+           "setting of backend B, or of all, such as python,shm-default-byte-size=1048576; may be "
+           "repeated",
+           with(o, set_backend_config)),
+       core_text(o, "--repoagent-directory", "DIR", "folder of the repository agents",
+                 TRITONSERVER_ServerOptionsSetRepoAgentDirectory),
+       core_text(o, "--cache-directory", "DIR", "folder of the response caches",
+                 TRITONSERVER_ServerOptionsSetCacheDirectory),
+       row("--cache-config", "C,K=V", "setting of the response cache, such as local,size=1048576",
+           with(o, set_cache_config)),
+       deprecated(row("--response-cache-byte-size", "N", "--cache-config local,size=N",
+                      with(o, set_cache_size)))});
+}
+
+void add_resource_flags(Options& flags, TritonOptions& o) {
+  add_group(
+      flags, kServerGroup,
+      {row("--rate-limit", "MODE", "rate limiter of model instances: off or execution_count",
+           with(o, set_rate_limit), {}, "off"),
+       row("--rate-limit-resource", "NAME:N[:DEVICE]",
+           "capacity of a resource that instances name; may be repeated",
+           with(o, set_rate_limit_resource)),
+       row("--pinned-memory-pool-byte-size", "N",
+           "bytes of the pinned memory pool for backends; 0 = none", with(o, set_pinned_pool)),
+       row("--cuda-memory-pool-byte-size", "GPU:N", "CUDA memory pool; no effect here",
+           with(o, note_gpu_pool)),
+       row("--cuda-virtual-address-size", "GPU:N", "growable CUDA memory; no effect here",
+           with(o, note_gpu_pool)),
+       row("--min-supported-compute-capability", "X.Y",
+           "least compute capability of GPUs that are used", with(o, set_capability), {}, "6.0"),
+       core_bool(o, "--enable-peer-access", "peer access between GPUs; no effect here", true,
+                 TRITONSERVER_ServerOptionsSetEnablePeerAccess),
+       row("--buffer-manager-thread-count", "N", "copy threads; no effect here",
+           with(o, note_copy_threads)),
+       row("--host-policy", "POLICY,K=V",
+           "numa-node or cpu-cores for instances of a policy, such as gpu_0,numa-node=0; may be "
+           "repeated",
+           with(o, set_host_policy)),
+       row("--model-load-gpu-limit", "GPU:FRACTION", "share of a GPU's memory; no effect here",
+           with(o, note_gpu_limit)),
+       row("--allow-client-shm", "BOOL", "let clients register shared memory for tensors",
+           with(o, set_client_memory), {}, "true")});
 }
 
 }  // namespace
 
-std::vector<TritonFlag> server_flags() {
-  auto flags = model_flags();
-  for (const auto& more : {model_load_flags(), core_flags(), resource_flags()})
-    flags.insert(flags.end(), more.begin(), more.end());
-  return flags;
+void add_server_flags(Options& flags, TritonOptions& o) {
+  add_model_flags(flags, o);
+  add_core_flags(flags, o);
+  add_resource_flags(flags, o);
 }
 
 }  // namespace nereid::cli

@@ -14,11 +14,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 StatusOr<TritonOptions> parse_flags(std::vector<std::string> words, bool with_repository = true) {
-  words.insert(words.begin(), "tritonserver");
-  if (with_repository) words.insert(words.begin() + 1, "--model-repository=/r");
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  return parse_triton_flags(static_cast<int>(argv.size()), argv.data());
+  if (with_repository) words.insert(words.begin(), "--model-repository=/r");
+  return parse_triton_flags(words);
 }
 
 std::string error(std::vector<std::string> words) {
@@ -152,13 +149,15 @@ TEST(TritonFlags, EveryFlagOfTheStockServerIsKnown) {
       "vertex-ai-thread-count",
   };
   std::set<std::string> names;
-  for (const auto& flag : triton_flags()) names.insert(flag.name);
+  TritonOptions options;
+  for (const auto& flag : triton_flags(options)) names.insert(flag.name);
   for (const char* name : kStockFlags) EXPECT_TRUE(names.contains(name)) << name;
 }
 
 TEST(TritonFlags, EveryFlagHasOneDeclarationAndHelp) {
   std::set<std::string> names;
-  for (const auto& flag : triton_flags()) {
+  TritonOptions options;
+  for (const auto& flag : triton_flags(options)) {
     EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
     EXPECT_NE(std::string(flag.help), "") << flag.name;
   }
@@ -183,7 +182,7 @@ TEST(TritonFlags, BooleansAndNumbersAreChecked) {
 
 TEST(TritonFlags, MistakesAreNamed) {
   EXPECT_THAT(error({"--x"}), HasSubstr("unrecognized option '--x'"));
-  EXPECT_THAT(error({"--http-prot=1"}), HasSubstr("Did you mean 'http-port'?"));
+  EXPECT_THAT(error({"--http-prot=1"}), HasSubstr("Did you mean '--http-port'?"));
   EXPECT_THAT(error({"--allow=1"}), HasSubstr("ambiguous"));
   EXPECT_THAT(error({"stray"}), HasSubstr("Unexpected argument: stray"));
   EXPECT_THAT(error({"--http-port"}), HasSubstr("requires an argument"));

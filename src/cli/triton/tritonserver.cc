@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -315,24 +314,24 @@ int serve_repository(const TritonOptions& options,
     }
   }
   if (!is_open) {
-    process.stop(options.exit_timeout);
+    process.stop(std::chrono::seconds(options.exit_seconds));
     return 1;
   }
   if (when_ready) when_ready(process.http_port());
-  const bool polls = options.control_mode == "poll" && options.poll_interval.count() > 0;
-  const int received =
-      wait_for_signal(signals, polls, options.poll_interval, [&] { process.poll(); });
+  const bool polls = options.control_mode == "poll" && options.poll_seconds > 0;
+  const int received = wait_for_signal(signals, polls, std::chrono::seconds(options.poll_seconds),
+                                       [&] { process.poll(); });
   if (*launched) (*launched)->is_stopping();
   std::printf("Signal (%d) received.\n", received);
   std::fflush(stdout);
-  process.stop(options.exit_timeout);
+  process.stop(std::chrono::seconds(options.exit_seconds));
   return 0;
 }
 
 int tritonserver_main(int argc, char** argv) {
   // Launchers and users look for the process by this name, whatever the file is called.
   ::prctl(PR_SET_NAME, "tritonserver");
-  const auto options = parse_triton_flags(argc, argv);
+  const auto options = parse_triton_flags({argv + std::min(argc, 1), argv + argc});
   const std::string usage = triton_usage(argv[0]);
   if (!options.ok()) {
     std::fprintf(stderr, "%s\n%s: %s\n", usage.c_str(), argv[0],

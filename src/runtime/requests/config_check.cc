@@ -32,11 +32,12 @@ Status check_acts(const config::Options& given, bool enable_lora) {
   const config::Options allowed = config::engine_options(defaults);
   for (size_t i = 0; i < given.size(); ++i) {
     const bool needs_lora = std::string_view(given[i].name).starts_with("peft_cache.");
-    if (!given[i].only_default && (!needs_lora || enable_lora)) continue;
+    const bool is_unused = given[i].use == config::Use::kOnly;
+    if (!is_unused && (!needs_lora || enable_lora)) continue;
     const std::string value = config::text_of(given[i]), only = config::text_of(allowed[i]);
     if (value == only) continue;
     return invalid_argument("{}: {} is not allowed, only {} is{}", given[i].name, value, only,
-                            given[i].only_default ? "" : " without enable_lora");
+                            is_unused ? "" : " without enable_lora");
   }
   return ok();
 }
