@@ -204,7 +204,7 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
 template <int kRows>
 constexpr bool kPerWarp = kRows <= 16;
 
-// Same for integers: the sums of a half of a box, which is in one group, are scaled.
+// Same for integers (integer_products.cuh).
 template <int kRows, int kIntegerBits, int kSplit>
 __device__ void multiply_integers(const Params& p, const Boxes<kSplit>& boxes,
                                   const uint8_t* weight_boxes, const uint8_t* x_boxes,
