@@ -15,10 +15,47 @@
 #include "cli/commands/commands.h"
 #include "cli/flags/parse_error.h"
 #include "cli/tools/tools.h"
+#include "runtime/ranks/rank_worker.h"
 
 namespace {
 
 using nereid::cli::Tool;
+
+int rank_worker_main(int argc, char** argv) {
+  return nereid::runtime::rank_worker_main(argc, argv);
+}
+
+constexpr Tool kTools[] = {
+    {nereid::runtime::kRankWorker, rank_worker_main, nullptr},
+    {"convert", nereid::cli::convert_checkpoint_main,
+     "turn a model into a TensorRT-LLM checkpoint, for any number of ranks"},
+    {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "old name of convert"},
+    {"quantize", nereid::cli::quantize_main,
+     "round a model's weights to int8, int4 or fp8, calibrated on a text"},
+    {"hf_lora_convert", nereid::cli::hf_lora_convert_main,
+     "turn a LoRA adapter of PEFT into the tensors of requests, as NumPy files"},
+    {"build", nereid::cli::trtllm_build_main, "build an engine directory"},
+    {"trtllm-build", nereid::cli::trtllm_build_main, "old name of build"},
+    {"trtllm-refit", nereid::cli::trtllm_refit_main, "replace the weights of an engine directory"},
+    {"trtllm-prune", nereid::cli::trtllm_prune_main, "copy a checkpoint without its weights"},
+    {"trtllm-serve", nereid::cli::trtllm_serve_main,
+     "serve a model with TensorRT-LLM's flags and YAML files"},
+    {"trtllm-bench", nereid::cli::trtllm_bench_main,
+     "measure throughput or latency on a dataset, with TensorRT-LLM's flags and report"},
+    {"prepare_dataset", nereid::cli::prepare_dataset_main,
+     "write a dataset of random requests for trtllm-bench and bench-serve"},
+    {"tritonserver", nereid::cli::tritonserver_main,
+     "serve a model repository; --help lists the flags, which are Triton's"},
+    {"openai_frontend", nereid::cli::openai_frontend_main,
+     "serve a model repository by OpenAI's API; flags of Triton's openai_frontend/main.py"},
+    {"check", nereid::cli::check_main, "report all faults of a model repository or a model"},
+    {"fill_template", nereid::cli::fill_template_main,
+     "fill the ${placeholders} of a config.pbtxt"},
+    {"launch_triton_server", nereid::cli::launch_triton_server_main,
+     "start the server on a model repository, in the background"},
+    {"trtllm-llmapi-launch", nereid::cli::llmapi_launch_main,
+     "behind mpirun or srun: run a command in process 0, ranks of its models in the others"},
+};
 
 // "/x/fill_template.py" -> "fill_template"
 std::string_view base_name(std::string_view path) {
@@ -29,8 +66,9 @@ std::string_view base_name(std::string_view path) {
 
 const Tool* find_tool(std::string_view name) {
   name = base_name(name);
-  for (const Tool& tool : nereid::cli::all_tools())
+  for (const auto& tool : kTools) {
     if (name == tool.name) return &tool;
+  }
   return nullptr;
 }
 
@@ -71,9 +109,9 @@ int run(int argc, char** argv) {
   nereid::cli::add_ps(app, exit_code);
   nereid::cli::add_chat(app, exit_code);
   nereid::cli::add_worker(app, exit_code);
-  for (const Tool& tool : nereid::cli::all_tools())
+  for (const auto& tool : kTools)
     if (tool.help) app.add_subcommand(tool.name, tool.help);
-  nereid::cli::add_shell_pages(app, exit_code);
+  nereid::cli::add_shell_pages(app, kTools, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -10,9 +10,11 @@
 
 #include "base/nearest.h"
 #include "cli/commands/commands.h"
+#include "cli/flags/arg_table.h"
 #include "cli/flags/completions.h"
 #include "cli/flags/man_page.h"
 #include "cli/flags/options.h"
+#include "cli/triton/triton_flags.h"
 
 namespace nereid::cli {
 namespace {
@@ -26,14 +28,26 @@ std::vector<CommandText> all_commands(const CLI::App& app) {
   return commands;
 }
 
-void print_page(const CLI::App& command, const PageWriter& write) {
-  const std::span<const Tool> tools = all_tools();
+// Prints a command's page. The tables of most tools are theirs alone, so a tool prints the page in
+// place of its --help.
+void print_page(const CLI::App& command, std::span<const Tool> tools, const PageWriter& write) {
   const auto tool = std::ranges::find_if(
       tools, [&](const Tool& tool) { return tool.help && tool.name == command.get_name(); });
-  fmt::print("{}", write(tool == tools.end() ? command_text(command) : tool_text(*tool)));
+  if (tool == tools.end()) return fmt::print("{}", write(command_text(command)));
+  if (tool->run == tritonserver_main) {
+    TritonOptions options;
+    return fmt::print("{}", write(command_text(tool->name, tool->help, triton_flags(options))));
+  }
+  set_help_writer([&](const ArgTable& table) {
+    return write(command_text(tool->name, tool->help, options_of(table.flags), table.words));
+  });
+  std::string name = tool->name, help = "--help";
+  char* words[] = {name.data(), help.data(), nullptr};
+  tool->run(2, words);
+  set_help_writer(nullptr);
 }
 
-Status print_man(const CLI::App& app, const std::string& name) {
+Status print_man(const CLI::App& app, std::span<const Tool> tools, const std::string& name) {
   if (name.empty()) {
     fmt::print("{}", man_page_of_all(app.get_description(), all_commands(app)));
     return ok();
@@ -42,7 +56,7 @@ Status print_man(const CLI::App& app, const std::string& name) {
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     names.insert(command->get_name());
     if (command->get_name() != name) continue;
-    print_page(*command, man_page);
+    print_page(*command, tools, man_page);
     return ok();
   }
   return invalid_argument("man: no command '{}'.{}", name.substr(0, 80),
@@ -51,12 +65,12 @@ Status print_man(const CLI::App& app, const std::string& name) {
 
 }  // namespace
 
-void add_shell_pages(CLI::App& app, int& exit_code) {
+void add_shell_pages(CLI::App& app, std::span<const Tool> tools, int& exit_code) {
   const auto name = std::make_shared<std::string>();
   CLI::App* const man = app.add_subcommand("man", "print a man page (man -l FILE shows it)");
   man->add_option("command", *name, "the command; without one: nereid(1)");
   man->callback([=, &app, &exit_code] {
-    if (const Status status = print_man(app, *name); !status.ok()) exit_code = fail(status);
+    if (const Status status = print_man(app, tools, *name); !status.ok()) exit_code = fail(status);
   });
   const auto shell = std::make_shared<std::string>();
   CLI::App* const completions =
@@ -70,7 +84,8 @@ void add_shell_pages(CLI::App& app, int& exit_code) {
                                          : Shell::kFish;
     fmt::print("{}", begin_completions(kind, all_commands(app)));
     for (const CLI::App* command : std::as_const(app).get_subcommands(nullptr))
-      print_page(*command, [kind](const CommandText& text) { return completions_of(kind, text); });
+      print_page(*command, tools,
+                 [kind](const CommandText& text) { return completions_of(kind, text); });
     fmt::print("{}", end_completions(kind));
   });
 }

@@ -7,11 +7,9 @@
 #include <variant>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "backend/parameters/parameters.h"
 #include "cli/commands/serve_options.h"
-#include "cli/tools/tools.h"
 #include "config/engine_options.h"
 
 namespace nereid::cli {
@@ -22,8 +20,7 @@ using config::Options;
 
 constexpr std::string_view kIntroduction = R"(# Options
 
-`nereid options` prints this page from the declarations in `src/config` and `src/cli`. Behind the options of nereid's own
-commands are the flags of `tritonserver`, of Triton's OpenAI front end and of TensorRT-LLM's tools.
+`nereid options` prints this page from the declarations in `src/config` and `src/cli/commands/serve_options.cc`.
 
 - Flags are those of the commands that load a model: `nereid serve`, `generate`, `bench`, `inspect`, `perplexity`.
   `--help` shows them in the same groups; `--print-config` prints the values in effect as JSON and exits.
@@ -113,25 +110,6 @@ std::string flag_row(const Option& option, const Options& all) {
                      cell(config::refer(option.help, all, &Option::flag)));
 }
 
-// Flags of programs whose names and flags are taken over.
-std::string tool_tables() {
-  std::string out;
-  for (const Tool& tool : all_tools()) {
-    if (!tool.help || std::string_view(tool.help).starts_with("old name")) continue;
-    const CommandText text = tool_text(tool);
-    out += fmt::format("\n## {}\n\n{}.\n", text.name, cell(text.help));
-    std::string group;
-    for (const FlagText& flag : text.flags) {
-      if (flag.is_word() || flag.names[0] == "-h") continue;
-      if (group.empty() || group != flag.group)
-        out += fmt::format("\n| {} | Value | Meaning |\n|---|---|---|\n", group = flag.group);
-      out += fmt::format("| `{}` | {} | {} |\n", fmt::join(flag.names, "`, `"), code(flag.value),
-                         cell(flag.help));
-    }
-  }
-  return out;
-}
-
 // Options that are flags of one command alone.
 std::string flag_tables(const Options& options) {
   std::string out, group;
@@ -182,8 +160,8 @@ std::string options_page() {
   ExecutorConfig config = config::served_defaults();
   const Options options = config::engine_options(config);
   ServeOptions server;
-  return fmt::format("{}{}\n## nereid serve\n{}{}{}", kIntroduction, tables_of(options),
-                     flag_tables(server_options(server)), other_parameters(options), tool_tables());
+  return fmt::format("{}{}\n## nereid serve\n{}{}", kIntroduction, tables_of(options),
+                     flag_tables(server_options(server)), other_parameters(options));
 }
 
 }  // namespace nereid::cli

@@ -2,10 +2,6 @@
 // by these tools' rules; argv[0] is the name for messages.
 #pragma once
 
-#include <span>
-
-#include "cli/flags/command_text.h"
-
 namespace nereid::cli {
 
 // A command that parses its arguments itself, called by the program's own name (a link) or as
@@ -15,12 +11,6 @@ struct Tool {
   int (*run)(int argc, char** argv);
   const char* help;  // null: for the program itself, not listed
 };
-
-std::span<const Tool> all_tools();
-
-// The flags of a tool. The tables of most are theirs alone, so it is run with --help, whose text is
-// not printed. Not for several threads.
-CommandText tool_text(const Tool& tool);
 
 // The server with Triton's name and flags; 0 after a stop in time, else 1.
 int tritonserver_main(int argc, char** argv);
