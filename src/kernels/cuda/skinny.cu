@@ -32,7 +32,6 @@ template <class In>
 constexpr int kFetchThreads = kIsInteger<In> ? kGroupThreads : 2 * kWarp;
 template <class In>
 constexpr int kMaxThreads = kMaxTileGroups* kGroupThreads + kFetchThreads<In>;
-constexpr int kFetchRegisters = 24, kIntegerRegisters = 112;  // 4 * 112 + 24 <= 5 * 96
 
 // Sums per thread.
 template <int kRows>
@@ -203,6 +202,9 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
 // few rows as for many.
 template <int kRows>
 constexpr bool kPerWarp = kRows <= 16;
+
+// Of threads that fetch, and of those that multiply integers by wgmma: 4 * 112 + 24 <= 5 * 96.
+constexpr int kFetchRegisters = 24, kIntegerRegisters = 112;
 
 // Same for integers (integer_products.cuh).
 template <int kRows, int kIntegerBits, int kSplit>
