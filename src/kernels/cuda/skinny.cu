@@ -203,7 +203,7 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
 template <int kRows>
 constexpr bool kPerWarp = kRows <= 16;
 
-// Of threads that fetch, and of those that multiply integers by wgmma: 4 * 112 + 24 <= 5 * 96.
+// Registers per thread: 4 * 112 + 24 <= 5 * 96.
 constexpr int kFetchRegisters = 24, kIntegerRegisters = 112;
 
 // Same for integers (integer_products.cuh).
