@@ -128,6 +128,20 @@ bool has_key_panels(const Op& a) {
   return a.cache.layout == KeyLayout::kPanels && a.heads.dim <= kMaxHeadDim;
 }
 
+// AMX for scores and values, the rest with AVX-512.
+const Raw kTiles = [] {
+  Raw raw = kAvx512;
+  raw.attention_scratch = attention_scratch_amx;
+  raw.attention_tile = attention_tile_amx;
+  return raw;
+}();
+
+template <class Op>
+bool has_tiles(const Op& a) {
+  return has_key_panels(a) && a.cache.type == DType::kBF16 && a.heads.latent == 0 &&
+         a.heads.dim % 32 == 0;
+}
+
 void store_tokens(const Raw& raw, const AttentionRaw& args, int64_t tokens, ThreadPool& pool) {
   constexpr int64_t kStoreGrain = 8;
   if (tokens <= kStoreGrain)
@@ -194,15 +208,25 @@ Status launch_store_kv(const Raw& raw, const StoreKv& a, ThreadPool& pool) {
   return ok();
 }
 
+template <class Op, auto kLaunch>
+Table<Op> attention_kernels() {
+  Table<Op> kernels = vectors<Op, kLaunch, has_key_panels<Op>>();
+  kernels.insert(kernels.begin(),
+                 {"amx_bf16", DeviceKind::kCpu,
+                  [](const Op& op, const DeviceInfo& d) { return d.has_amx && has_tiles(op); },
+                  rank<Op, 0>, run<Op, kLaunch, kTiles>});
+  return kernels;
+}
+
 }  // namespace
 
 template <>
 Table<Attention> table<Attention>() {
-  return vectors<Attention, launch_attention, has_key_panels<Attention>>();
+  return attention_kernels<Attention, launch_attention>();
 }
 template <>
 Table<CrossAttention> table<CrossAttention>() {
-  return vectors<CrossAttention, launch_cross_attention, has_key_panels<CrossAttention>>();
+  return attention_kernels<CrossAttention, launch_cross_attention>();
 }
 template <>
 Table<StoreKv> table<StoreKv>() {

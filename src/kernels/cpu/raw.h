@@ -278,6 +278,11 @@ void linear_narrow_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t ro
 void linear_bytes_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                       int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 
+// Raw::attention_scratch and attention_tile: a bf16 cache, head_dim a multiple of 32, not latent.
+int64_t attention_scratch_amx(const AttentionRaw& a, int64_t rows);
+void attention_tile_amx(const AttentionRaw& a, int64_t begin, int64_t count, int64_t head,
+                        int64_t heads, float* scratch);
+
 // Raw::low_rank with a x by vdpbf16ps.
 void low_rank_avx512_bf16(const LowRankRaw& a);
 
