@@ -188,11 +188,13 @@ struct Picture {
   // frames * height * width / PictureFacts::merge^2 of them. With PictureFacts::row_breaks one more
   // behind each row of width / merge, which is text. With PictureFacts::tiles_in_plane the tokens
   // of frame 0, then those of the rows of the plane of tiles that are not cut, with one more behind
-  // each row, which is learned.
+  // each row, which is learned. With PictureFacts::max_across one, whose id may be that behind the
+  // vocabulary: tokens from there to the next group of such tokens read the picture.
   int32_t first_token = 0, num_tokens = 0;
   int32_t frames = 1, height = 0, width = 0;  // in patches
   // PictureFacts::tiles_in_plane: frames 1 to tile_rows * tile_columns are tiles, row by row;
-  // cut_rows and cut_columns of the plane's tokens are left out at each end. Else 0.
+  // cut_rows and cut_columns of the plane's tokens are left out at each end. With
+  // PictureFacts::max_across all frames are tiles, and nothing is cut. Else 0.
   int32_t tile_rows = 0, tile_columns = 0, cut_rows = 0, cut_columns = 0;
   // Bits of bf16 numbers, finite, [frames * height * width, PictureFacts::patch_width]: pixel
   // values as the model's processor gives them.

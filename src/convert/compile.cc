@@ -60,6 +60,7 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
           "ranks that are threads and no draft model, and not for engine folders",
           model_dir.string(), facts.architecture);
     log_info("{} is served without pictures", model_dir.string());
+    if (facts.pictures.in_cross) RETURN_IF_ERROR(models::leave_text_part(model));
     facts.pictures = {}, facts.encoder_positions = 0;
   }
   int32_t& max_positions = facts.max_positions;
@@ -69,7 +70,7 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
   RETURN_IF_ERROR(find_stored_formats(model_dir, options, model));
   ASSIGN_OR_RETURN(Compiled out, compile_model(std::move(model), registry, device, options));
   const bool has_encoder =
-      out.plan.model.encoder_positions > 0 && out.plan.model.num_cross_layers > 0;
+      out.plan.model.encoder_positions > 0 && out.plan.model.pictures.patch_width == 0;
   if (!options.adapters || !has_encoder) return out;
   // The adapters of both halves are the decoder's.
   CompileOptions other = options;

@@ -234,7 +234,7 @@ class BoundPlan::Binder {
   Status bind_scores(const kernels::CrossAttention& call, io::RowCount extent) {
     kernels::CrossScores op{.q = call.q, .heads = call.heads, .cache = call.cache};
     op.scale = call.scale;
-    op.out = {nullptr, DType::kF32, 0, limits_.max_encoder_length, limits_.max_encoder_length};
+    op.out = {nullptr, DType::kF32, 0, limits_.cross_length(), limits_.cross_length()};
     ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, ""));
     out_.scores_ = kernel->run;
     return ok();

@@ -11,7 +11,11 @@
 namespace nereid::exec {
 namespace {
 
-bool makes_features(const io::Plan& plan) { return plan.model.pictures.patch_width > 0; }
+bool takes_pictures(const io::Plan& plan) { return plan.model.pictures.patch_width > 0; }
+// Otherwise keys and values of cross attention.
+bool makes_features(const io::Plan& plan) {
+  return takes_pictures(plan) && plan.model.num_cross_layers == 0;
+}
 
 int32_t patches_per_feature(const io::Plan& plan) {
   return plan.model.pictures.merge * plan.model.pictures.merge;
@@ -20,7 +24,7 @@ int32_t patches_per_feature(const io::Plan& plan) {
 // Limits of the encoder's steps: rows are parts of inputs, each with all its positions.
 RunnerLimits encoder_limits(const io::Plan& plan, const RunnerLimits& decoder) {
   RunnerLimits limits{
-      .max_rows = makes_features(plan) ? max_picture_parts(plan.model.pictures) : decoder.max_rows,
+      .max_rows = takes_pictures(plan) ? max_picture_parts(plan.model.pictures) : decoder.max_rows,
       .max_tokens = decoder.max_encoder_tokens,
       .max_sequence_length = decoder.max_encoder_length,
       .block_tokens = decoder.block_tokens};
@@ -31,6 +35,7 @@ RunnerLimits encoder_limits(const io::Plan& plan, const RunnerLimits& decoder) {
   limits.num_cross_blocks = decoder.num_cross_blocks;
   if (makes_features(plan)) limits.max_logits = limits.max_tokens / patches_per_feature(plan) + 1;
   limits.has_components = reads_components(plan);
+  limits.has_last = plan.model.pictures.in_cross;
   limits.num_adapters = decoder.num_adapters;
   return limits;
 }
@@ -128,6 +133,11 @@ Status EncoderPass::check(const EncoderInput& input) const {
       input.num_tokens % input.num_parts != 0)
     return invalid_argument("{} tokens in {} equal parts, of 1 to {}", input.num_tokens,
                             input.num_parts, limits_.max_rows);
+  const bool in_cross = file_.plan().model.pictures.in_cross;
+  if (input.num_padding < 0 || input.num_padding > (in_cross ? input.num_tokens - 1 : 0) ||
+      (in_cross && input.num_parts > 1))
+    return invalid_argument("{} parts, {} positions of padding of {} tokens", input.num_parts,
+                            input.num_padding, input.num_tokens);
   if (!makes_features(file_.plan())) return ok();
   const int32_t patches =
       input.num_tokens / input.num_parts - file_.plan().model.pictures.class_tokens;
@@ -144,23 +154,31 @@ Status EncoderPass::stage(const StepMessageView& message, int32_t index) {
   if (message.encoder_inputs.empty()) return ok();
   std::vector<StepRow> rows;
   std::vector<int32_t> blocks;
+  int32_t num_blocks = 0;
   const int32_t given = message.encoder_components.empty() ? 0 : 1;
   for (size_t i = 0; i < message.encoder_inputs.size(); ++i) {
     const EncoderInput& input = message.encoder_inputs[i];
     if (const Status status = check(input); !status.ok())
       return annotate(status, fmt::format("encoder input {}", i));
-    if (std::ssize(rows) + input.num_parts > limits_.max_rows)
+    if (std::ssize(rows) + input.num_parts + (input.num_padding > 0 ? 1 : 0) > limits_.max_rows)
       return invalid_argument("encoder inputs of more than {} parts", limits_.max_rows);
-    const int32_t size = input.num_tokens / input.num_parts;
-    for (int32_t part = 0; part < input.num_parts; ++part) {
+    const int32_t size = (input.num_tokens - input.num_padding) / input.num_parts;
+    const auto add_row = [&](int32_t start, int32_t count, int32_t first_block) {
       rows.push_back({.slot = static_cast<int32_t>(rows.size()),
-                      .num_tokens = size,
+                      .start = start,
+                      .num_tokens = count,
                       .adapter = input.adapter,
-                      .cross_length = limits_.num_cross_blocks > 0 ? size : 0,
-                      .num_components = given * size});
-      for (int64_t n = num_blocks_for(size, limits_.block_tokens); n > 0; --n)
-        blocks.push_back(static_cast<int32_t>(blocks.size()));
-    }
+                      .cross_length = limits_.num_cross_blocks > 0 && start == 0 ? count : 0,
+                      .num_components = given * count});
+      const int64_t end = num_blocks_for(int64_t{start} + count, limits_.block_tokens);
+      for (int32_t n = 0; n < end; ++n) blocks.push_back(first_block + n);
+      num_blocks = first_block + static_cast<int32_t>(end);
+    };
+    for (int32_t part = 0; part < input.num_parts; ++part) add_row(0, size, num_blocks);
+    // The padding's row has the blocks of all of the input.
+    if (input.num_padding > 0)
+      add_row(size, input.num_padding,
+              num_blocks - static_cast<int32_t>(num_blocks_for(size, limits_.block_tokens)));
   }
   StepMessageView own;
   own.rows = rows;
@@ -178,13 +196,37 @@ Status EncoderPass::stage(const StepMessageView& message, int32_t index) {
   RETURN_IF_ERROR(stage_embeddings(message.encoder_embeddings, staging));
   RETURN_IF_ERROR(stage_outputs(message, staging));
   staging.step = *packed;
+  if (file_.plan().model.pictures.in_cross) join_padding(message, staging);
   if (!makes_features(file_.plan())) return ok();
   RETURN_IF_ERROR(stage_features(message, staging));
   return file_.plan().model.pictures.window > 0 ? stage_windows(message, staging) : ok();
 }
 
 int32_t EncoderPass::output_width() const {
-  return makes_features(file_.plan()) ? 0 : file_.plan().model.hidden_size;
+  return takes_pictures(file_.plan()) ? 0 : file_.plan().model.hidden_size;
+}
+
+// Lets an input's row attend to the padding behind it, too, and the padding to that row alone.
+void EncoderPass::join_padding(const StepMessageView& message, Staging& staging) const {
+  StepData& step = staging.step;
+  std::byte* const block = staging.step_data.bytes();
+  const auto offset = reinterpret_cast<const std::byte*>(step.block_tables) - block;
+  auto* const tables = reinterpret_cast<int32_t*>(block + offset);
+  auto* const last = reinterpret_cast<int32_t*>(block + step.bytes);
+  const auto num_groups = static_cast<int64_t>(cache_.groups().size());
+  int32_t row = 0, token = 0;
+  for (const EncoderInput& input : message.encoder_inputs) {
+    const int32_t size = input.num_tokens - input.num_padding;
+    std::fill_n(last + token, size, input.num_tokens - 1);
+    std::fill_n(last + token + size, input.num_padding, size - 1);
+    for (int64_t g = 0; input.num_padding > 0 && g < num_groups; ++g) {
+      int32_t* const own = tables + (g * step.num_rows + row) * step.max_blocks;
+      std::copy_n(own + step.max_blocks, step.max_blocks, own);
+    }
+    row += input.num_padding > 0 ? 2 : 1, token += input.num_tokens;
+  }
+  step.last = last;
+  step.bytes += round_up(static_cast<size_t>(token) * sizeof(int32_t), StepData::kAlignment);
 }
 
 // Memory for the outputs that come back to the host.

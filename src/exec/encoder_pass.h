@@ -87,6 +87,7 @@ class EncoderPass {
   Status stage_outputs(const StepMessageView& message, Staging& staging);
   Status stage_windows(const StepMessageView& message, Staging& staging);
   Status stage_features(const StepMessageView& message, Staging& staging);
+  void join_padding(const StepMessageView& message, Staging& staging) const;
   Status check(const EncoderInput& input) const;
   Status store_features(const Staging& staging, Stream& stream) const;
   Status read_outputs(const Staging& staging, Stream& stream) const;

@@ -72,6 +72,8 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
                               plan.model.encoder_positions));
   RETURN_IF_ERROR(check_limit("max_encoder_tokens", limits.max_encoder_tokens,
                               limits.max_encoder_length, has_encoder ? kMaxTokens : 0));
+  RETURN_IF_ERROR(check_limit("max_cross_length", limits.max_cross_length, 0,
+                              plan.model.pictures.in_cross ? 1 << 26 : 0));
   RETURN_IF_ERROR(check_limit("num_cross_blocks", limits.num_cross_blocks, 0,
                               plan.model.num_cross_layers > 0 ? kMaxBlocks : 0));
   const bool takes_pictures = plan.model.pictures.patch_width > 0;
@@ -142,6 +144,7 @@ CacheGroup cross_group(const io::Plan& plan) {
 }
 
 bool reads_components(const io::Plan& plan) {
+  if (plan.model.is_encoder && plan.model.pictures.in_cross) return true;
   return std::ranges::any_of(plan.model.ropes,
                              [](const io::RopeTable& rope) { return !rope.components.empty(); });
 }
@@ -167,7 +170,7 @@ size_t cross_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
 }
 
 int32_t cross_blocks_per_input(const RunnerLimits& limits) {
-  return (limits.max_encoder_length + limits.block_tokens - 1) / limits.block_tokens;
+  return (limits.cross_length() + limits.block_tokens - 1) / limits.block_tokens;
 }
 
 int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group) {

@@ -211,7 +211,7 @@ class EngineRunner : public Runner {
   bool weighs_drafts() const override { return sampler_ && sampler_->weighs_drafts(); }
   int32_t embedding_width() const override { return embedding_width_; }
   ScoredHeads scored_heads() const override {
-    if (!encoder_ || !plan().mapping.is_single()) return {};
+    if (!encoder_ || !plan().mapping.is_single() || plan().model.pictures.in_cross) return {};
     for (const io::Call& call : plan().calls)
       if (const auto* cross = std::get_if<kernels::ids::CrossAttention>(&call.op))
         return {plan().model.num_cross_layers, cross->heads.num};

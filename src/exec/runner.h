@@ -52,6 +52,10 @@ struct RunnerLimits {
   int32_t max_encoder_length = 0;  // positions of an encoder's input
   int32_t max_encoder_tokens = 0;  // per step, at least max_encoder_length
   int32_t num_cross_blocks = 0;    // blocks of the keys and values of cross attention
+  int32_t max_cross_length = 0;    // positions of a row's cross attention; 0: max_encoder_length
+  int32_t cross_length() const {
+    return max_cross_length > 0 ? max_cross_length : max_encoder_length;
+  }
   // Models of pictures: blocks of block_tokens rows of their encoder's features.
   int32_t num_feature_blocks = 0;
   bool counts_experts = false;  // see Runner::expert_load(); on CPUs

@@ -67,9 +67,9 @@ class RowReader {
     if (num_parents > std::min<size_t>(parents_.size(), kMaxTreeDrafts))
       return invalid_argument("a tree of {} drafts; {} parents are left, at most {} are allowed",
                               num_parents, parents_.size(), kMaxTreeDrafts);
-    if (row.cross_length < 0 || row.cross_length > limits.max_encoder_length)
+    if (row.cross_length < 0 || row.cross_length > limits.cross_length())
       return invalid_argument("cross_length {} is not in [0, {}]", row.cross_length,
-                              limits.max_encoder_length);
+                              limits.cross_length());
     const size_t num_cross = num_cross_blocks(row.cross_length, block_tokens_);
     if (num_cross > cross_.size())
       return invalid_argument("{} cross blocks are left for {} positions", cross_.size(),
@@ -315,7 +315,7 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
       table_width((step.max_length - 1) / limits.block_tokens + 1, blocks_per_sequence(limits));
   if (limits.num_cross_blocks > 0)
     step.max_cross_blocks = table_width((longest_cross - 1) / limits.block_tokens + 1,
-                                        (limits.max_encoder_length - 1) / limits.block_tokens + 1);
+                                        (limits.cross_length() - 1) / limits.block_tokens + 1);
   if (!message.cross_masks.empty()) step.cross_mask_words = cross_mask_words(longest_cross);
   return step;
 }
@@ -459,9 +459,9 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
   const size_t logits = limits.num_logits_rows();
   const size_t cross_blocks = limits.num_cross_blocks > 0
-                                  ? num_cross_blocks(limits.max_encoder_length, limits.block_tokens)
+                                  ? num_cross_blocks(limits.cross_length(), limits.block_tokens)
                                   : 0;
-  const auto mask_words = static_cast<size_t>(exec::cross_mask_words(limits.max_encoder_length));
+  const auto mask_words = static_cast<size_t>(exec::cross_mask_words(limits.cross_length()));
   const size_t cross =
       cross_blocks > 0 ? padded(rows) + padded(rows * cross_blocks) + padded(tokens * mask_words)
                        : 0;

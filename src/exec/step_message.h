@@ -69,6 +69,8 @@ struct EncoderInput {
   int32_t num_tokens = 0;
   int32_t num_parts = 1;    // equal parts, each of which attends to itself alone
   int32_t num_windows = 0;  // of its tokens in order, for attention in windows; 0: it has none
+  // Its last positions, which attend to the others alone and have no results.
+  int32_t num_padding = 0;
   int32_t adapter = -1;     // adapter slot; -1: none
   int32_t is_returned = 0;  // 1: its output is among Runner::encoder_outputs()
 };

@@ -100,6 +100,11 @@ struct PictureFacts {
   // A picture is its frame 0, and again the other frames: tiles in rows and columns, whose rows of
   // tokens end with one for the decoder's kernels::Embed::row_end.
   bool tiles_in_plane = false;
+  // A picture is tiles in rows and columns, max_frames of them at most; the encoder attends among
+  // all of these, of which missing ones are zeros, and `frame_padding` rows of zeros in each. The
+  // decoder reads them by cross attention; one token stands for them, kernels::Embed::row_end.
+  bool in_cross = false;
+  int32_t frame_padding = 0;
   // Layers of the decoder, from the first one on, behind which a feature's further columns are
   // added: a feature has 1 + deep_layers times the embedding's columns.
   int32_t deep_layers = 0;

@@ -84,7 +84,10 @@ Status check_model(const ModelFacts& m) {
                      p.window >= 0 && p.window <= 4096 && p.window % p.merge == 0 &&
                      p.deep_layers >= 0 && p.deep_layers <= kMaxDeepLayers &&
                      p.frame_positions >= 1 && p.frame_positions <= 1 << 10 &&
-                     (p.patch_width == 0 || m.num_cross_layers == 0) &&
+                     (p.patch_width == 0 || (m.num_cross_layers > 0) == p.in_cross) &&
+                     (!p.in_cross || (p.patch_width > 0 && p.grid > 0 && !p.row_breaks)) &&
+                     p.frame_padding >= 0 && p.frame_padding <= 64 &&
+                     (p.frame_padding == 0 || p.in_cross) &&
                      (!p.tiles_in_plane || (p.grid > 0 && p.max_frames > 1 && !p.row_breaks)),
                  "model.pictures: patches of {}, blocks of {}, {} class tokens, a grid of {}",
                  p.patch_width, p.merge, p.class_tokens, p.grid);

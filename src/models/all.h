@@ -20,6 +20,12 @@ extern const DecoderWeights kLlavaEncoder;
 Traits read_llava_encoder_traits(Config& config, const Traits& decoder);
 Traits read_llava_next_encoder_traits(Config& config, const Traits& decoder);
 
+// mllama.cc
+extern const DecoderWeights kMllamaWeights;
+extern const TileEncoderWeights kMllamaEncoder;
+Traits read_mllama_traits(Config& config);
+Traits read_mllama_encoder_traits(Config& config, const Traits& decoder);
+
 // pixtral.cc
 extern const DecoderWeights kPixtralEncoder;
 Traits read_pixtral_encoder_traits(Config& config, const Traits& decoder);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -31,15 +32,20 @@ constexpr std::string_view kRowEndTensor = "image_newline";
 class DecoderLayer {
  public:
   DecoderLayer(Builder& b, const Traits& t, const DecoderWeights& weights, int32_t index)
-      : b_(b), t_(layer_traits(t, index)), index_(index), name_(fmt::format("layers.{}.", index)) {
-    const std::string scope = fmt::format(fmt::runtime(weights.layers), index);
+      : b_(b),
+        t_(layer_traits(t, index - weights.first_layer)),
+        index_(index),
+        name_(fmt::format("layers.{}.", index)) {
+    const std::string scope =
+        fmt::format(fmt::runtime(weights.layers), index - weights.first_layer);
     for (const std::span<const WeightRule> rules : weights.layer)
       weights_.emplace_back(b, t_, rules, name_, scope);
   }
 
   ValueId run(ValueId x, ValueId attended) {
+    if (t_.is_cross_layer) return t_.leaves_cross ? x : run_cross(x);
     const ValueId h = attended == kNone ? read_residual("attn.norm", x) : attended;
-    const ValueId attention = norm_out("attn.out.norm", attend(h));
+    const ValueId attention = norm_out("attn.out.norm", gated_rows("attn.out", attend(h)));
     if (!t_.parallel) {
       x = sum("attn.sum", x, attention);
       if (weight("cross.q") != kNone) {
@@ -48,13 +54,33 @@ class DecoderLayer {
         x = sum("cross.sum", x, product("cross.out", seen));
       }
       const ValueId read = read_residual("mlp.norm", x);
-      return sum("mlp.sum", x, norm_out("mlp.out.norm", mlp(read)));
+      return sum("mlp.sum", x, norm_out("mlp.out.norm", gated_rows("mlp.out", mlp(read))));
     }
     const ValueId out = mlp(weight("mlp.norm") == kNone ? h : norm("mlp.norm", x));
     return b_.add(name_ + "mlp.sum", b_.add(name_ + "attn.sum", x, attention), out);
   }
 
  private:
+  // Cross attention in place of self-attention. Tokens that see no key keep their residual.
+  ValueId run_cross(ValueId x) {
+    const ValueId queries = heads("cross.q", read_residual("attn.norm", x));
+    const ValueId seen =
+        b_.cross_attention(name_ + "cross", queries, num_crosses_before(), score_scale());
+    x = sum("attn.sum", x, gated_rows("attn.out", product("cross.out", seen)));
+    const ValueId read = read_residual("mlp.norm", x);
+    return sum("mlp.sum", x, gated_rows("mlp.out", mlp(read), /*needs_keys=*/true));
+  }
+  // An addend of the residual, with its gate.
+  ValueId gated_rows(const std::string& part, ValueId x, bool needs_keys = false) {
+    const WeightId gate = weight(part + ".gate");
+    if (gate == kNone && !needs_keys) return x;
+    return emit(part + ".gated", graph::GateRows{.x = x, .gate = gate, .needs_keys = needs_keys});
+  }
+  int32_t num_crosses_before() const {
+    if (t_.crosses.empty()) return 0;
+    return static_cast<int32_t>(std::count(t_.crosses.begin(), t_.crosses.begin() + index_, true));
+  }
+
   WeightId weight(const std::string& part) const {
     for (const Weights& weights : weights_)
       if (const WeightId id = weights[part]; id != kNone) return id;
@@ -158,7 +184,7 @@ class DecoderLayer {
     if (!t_.ropes.empty() && has_rope() && !t_.norms_behind_rope)
       qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
     // An encoder's layers share a cache, whose contents live for one step.
-    const int32_t layer = t_.bidirectional ? 0 : index_;
+    const int32_t layer = t_.bidirectional ? 0 : index_ - num_crosses_before();
     const ValueId out =
         b_.attention(name_ + "attn", qkv, layer, score_scale(), window ? t_.sliding_window : 0,
                      {.chunked = window && t_.chunked,
@@ -283,7 +309,8 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
                                      io::ModelFacts facts) {
   Builder b(std::move(facts));
   const Weights w(b, t, weights.model);
-  const WeightId row_end = t.row_end
+  const WeightId row_end = t.extra_row_end ? w["embed.row_end"]
+                           : t.row_end
                                ? b.vector("embed.row_end", std::string(kRowEndTensor), t.embed_size)
                                : WeightId(kNone);
   ValueId x =
@@ -316,6 +343,9 @@ bool decoder_ignores(const Traits& t, std::string_view tensor) {
                                      ".attention.bias", ".attention.masked_bias"})
     if (tensor.ends_with(end)) return true;
   if (!t.row_end && tensor == kRowEndTensor) return true;
+  if (t.leaves_cross)
+    for (size_t i = 0; i < t.crosses.size(); ++i)
+      if (t.crosses[i] && tensor.starts_with(fmt::format("model.layers.{}.", i))) return true;
   return is_of_extra_layer(t, tensor) || (t.tied_embedding && tensor.ends_with("lm_head.weight")) ||
          (t.scores && tensor == kScoreTensor);
 }

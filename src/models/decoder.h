@@ -17,6 +17,9 @@
 //   mlp.gate_up, or mlp.gate, mlp.up    mlp.up alone: ungated
 //   mlp.act.positive, mlp.act.negative  parameters of kernels::Xielu
 //   mlp.down, mlp.out.norm, mlp.sum.norm
+//   attn.out.gate, mlp.out.gate         factors tanh(gate) of the residual's addends
+//   cross.q, cross.q.norm, cross.out    without attn.q: of a layer of Traits::crosses, whose MLP
+//                                       adds to tokens that see keys alone
 //   mlp.router                          mixture of experts: MLP weights are per expert
 //   mlp.router.correction               added to the scores for selection only
 //   mlp.shared.gate, .up, .down         shared expert; mlp.shared.score: its gate
@@ -39,6 +42,7 @@ namespace nereid::models {
 struct DecoderWeights {
   std::span<const WeightRule> model;
   std::string_view layers = "model.layers.{}.";
+  int32_t first_layer = 0;  // whose index is 0
   // Divided so that families can share rule sets.
   std::array<std::span<const WeightRule>, 6> layer;
   // Encoders of pictures: of each of Traits::tapped_layers, {} is its index among them.

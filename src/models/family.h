@@ -16,6 +16,7 @@
 #include "models/decoder.h"
 #include "models/encoder.h"
 #include "models/formats/quantized.h"
+#include "models/pictures.h"
 #include "models/traits.h"
 #include "models/weights.h"
 
@@ -41,6 +42,7 @@ struct PictureFamily {
   // The encoder's traits, of the whole config.json and the decoder's traits.
   Traits (*read_traits)(Config& config, const Traits& decoder) = nullptr;
   const DecoderWeights* weights = nullptr;
+  const TileEncoderWeights* tiles = nullptr;  // in place of `weights`, see pictures.h
 };
 
 // Halves of a model with an encoder; other models have a decoder alone.

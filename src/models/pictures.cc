@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "models/text_part.h"
 
 namespace nereid::models {
 namespace {
@@ -19,16 +20,6 @@ using graph::ValueId;
 ValueId activation_of(Builder& b, const std::string& name, ValueId x,
                       kernels::Activation activation) {
   return b.emit(name, graph::Activate{.x = x, .activation = activation}).out;
-}
-
-// Rows of patches in place of an embedding table's.
-ValueId patches(Builder& b, const Traits& t, const graph::Weight& patch) {
-  graph::Weight table{.name = "patches", .n = 1, .k = t.pictures.patch_width};
-  graph::WeightPart part = patch.parts.front();
-  part.total = part.size, part.size = 1;
-  table.parts = {std::move(part)};
-  const ValueId x = b.embed("patches", b.add(std::move(table)));
-  return activation_of(b, "patches.rounded", x, kernels::Activation::kNone);
 }
 
 // norm(mean of n rows, eps) == norm(their sum, n^2 eps).
@@ -86,12 +77,21 @@ ValueId tap(Builder& b, const Traits& t, const DecoderWeights& weights, size_t i
 
 }  // namespace
 
+ValueId patch_rows(Builder& b, const Traits& t, const graph::Weight& patch) {
+  graph::Weight table{.name = "patches", .n = 1, .k = t.pictures.patch_width};
+  graph::WeightPart part = patch.parts.front();
+  part.total = part.size, part.size = 1;
+  table.parts = {std::move(part)};
+  const ValueId x = b.embed("patches", b.add(std::move(table)));
+  return activation_of(b, "patches.rounded", x, kernels::Activation::kNone);
+}
+
 StatusOr<graph::Graph> build_picture_encoder(const Traits& t, const DecoderWeights& weights,
                                              io::ModelFacts facts) {
   Builder b(std::move(facts));
   const Weights w(b, t, weights.model);
   const graph::Weight patch = b.weight(w["patch"]);
-  ValueId x = b.linear("patch", patches(b, t, patch), w["patch"], w["patch.bias"]);
+  ValueId x = b.linear("patch", patch_rows(b, t, patch), w["patch"], w["patch.bias"]);
   if (w["class"] != kNone)
     x = b.emit("class", graph::AddPositions{.x = x, .table = w["class"]}).out;
   std::vector<ValueId> columns = {kNone};
@@ -122,6 +122,7 @@ std::string name_in_picture_part(const std::string& tensor) {
   for (const std::string_view part :
        {"visual.", "multi_modal_projector.", "vision_model.", "connector."})
     if (name.starts_with(part)) return std::string(name);
+  if (is_cross_key(name)) return decoder_name(tensor);
   constexpr std::string_view kTower = "vision_tower.", kInner = "vision_model.";
   if (!name.starts_with(kTower)) return "";
   name.remove_prefix(kTower.size());

@@ -173,7 +173,7 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   facts.architecture = architecture;
   facts.vocab_size = t.vocab_size;
   facts.hidden_size = t.embed_size;
-  facts.num_layers = t.num_layers;
+  facts.num_layers = t.num_layers - t.num_crosses();
   facts.num_heads = t.num_heads;
   facts.num_kv_heads = t.num_kv_heads;
   facts.head_dim = t.latent > 0 ? t.rotary_dims + t.latent : t.head_dim;
@@ -247,7 +247,9 @@ StatusOr<Traits> read_picture_traits(const std::string& where, Model& model) {
   Traits t = model.pictures->read_traits(config, model.traits);
   RETURN_IF_ERROR(config.status());
   model.traits.deep_layers = t.pictures.deep_layers;
-  model.traits.row_end = t.pictures.tiles_in_plane;
+  model.traits.row_end = t.pictures.tiles_in_plane || t.pictures.in_cross;
+  model.traits.extra_row_end = t.pictures.in_cross;
+  if (t.pictures.in_cross) model.traits.leaves_cross = false;
   return t;
 }
 
@@ -256,8 +258,9 @@ Status add_picture_encoder(const Traits& t, const io::ModelFacts& decoder, Model
   io::ModelFacts& facts = model.graph.model;
   facts = decoder;
   facts.pictures = t.pictures;
+  if (t.pictures.in_cross) facts.num_cross_layers = model.traits.num_crosses();
   if (model.half == Half::kDecoder) {
-    const int32_t frames = t.pictures.grid > 0 ? t.pictures.max_frames : 1;
+    const int32_t frames = t.pictures.grid > 0 && !t.pictures.in_cross ? t.pictures.max_frames : 1;
     facts.encoder_positions = t.max_positions * frames;
     return ok();
   }
@@ -271,8 +274,12 @@ Status add_picture_encoder(const Traits& t, const io::ModelFacts& decoder, Model
   facts.kv_dtype = DType::kBF16;
   facts.max_positions = t.max_positions;
   facts.ropes = rope_tables(t, t.max_positions);
-  model.traits = t;
-  ASSIGN_OR_RETURN(model.graph, build_picture_encoder(t, *model.pictures->weights, facts));
+  const Traits text = std::exchange(model.traits, t);
+  if (model.pictures->tiles) {
+    ASSIGN_OR_RETURN(model.graph, build_tile_encoder(t, *model.pictures->tiles, text, facts));
+  } else {
+    ASSIGN_OR_RETURN(model.graph, build_picture_encoder(t, *model.pictures->weights, facts));
+  }
   return ok();
 }
 
@@ -432,7 +439,13 @@ StatusOr<Model> read_model(const std::filesystem::path& given, Half half) {
 Status leave_text_part(Model& model) {
   Traits& t = model.traits;
   if (t.deep_layers == 0 && !t.row_end) return ok();
-  t.deep_layers = 0, t.row_end = false;
+  t.deep_layers = 0, t.row_end = t.extra_row_end = false;
+  if (!t.leaves_cross) {
+    t.leaves_cross = true;
+    io::ModelFacts& facts = model.graph.model;
+    facts.num_cross_layers = facts.encoder_positions = 0;
+    facts.pictures = {};
+  }
   ASSIGN_OR_RETURN(model.graph,
                    build_decoder(t, *model.family->weights, std::move(model.graph.model)));
   if (model.quantization.method == "compressed-tensors") set_experts_apart(model.graph);

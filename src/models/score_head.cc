@@ -35,6 +35,11 @@ Status check_storable(const Model& model) {
         "architecture '{}': the tokens of its prompts attend to one another, which checkpoints and "
         "engines cannot state; serve it from its own folder",
         model.graph.model.architecture);
+  if (!model.traits.crosses.empty())
+    return invalid_argument(
+        "architecture '{}': checkpoints and engines cannot state its layers of cross attention to "
+        "pictures; serve it from its own folder",
+        model.graph.model.architecture);
   if (!model.traits.scores) return ok();
   return invalid_argument(
       "architecture '{}': a model that scores texts is served from its own folder; "

@@ -26,6 +26,7 @@ constexpr TextPart kTextParts[] = {
     {"LlavaNextForConditionalGeneration", "mistral", "MistralForCausalLM"},
     {"LlavaNextForConditionalGeneration", "qwen2", "Qwen2ForCausalLM"},
     {"LlavaNextForConditionalGeneration", "", "LlamaForCausalLM"},
+    {"MllamaForConditionalGeneration", "", "MllamaForCausalLM"},
     {"Qwen2VLForConditionalGeneration", "", "Qwen2VLForConditionalGeneration"},
     {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2_5_VLForConditionalGeneration"},
     {"Qwen3VLForConditionalGeneration", "", "Qwen3VLForConditionalGeneration"},
@@ -108,16 +109,28 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where) {
 }
 
 std::string name_in_text_part(const std::string& tensor) {
-  constexpr std::string_view kOld = "language_model.", kNew = "model.language_model.",
-                             kIdefics = "model.text_model.";
+  if (is_cross_key(tensor)) return "";
   for (const std::string_view image :
        {"vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "connector."})
     if (tensor.starts_with(image) || tensor.starts_with("model." + std::string(image))) return "";
   if (tensor == "model.image_newline") return "image_newline";
+  return decoder_name(tensor);
+}
+
+std::string decoder_name(const std::string& tensor) {
+  constexpr std::string_view kOld = "language_model.", kNew = "model.language_model.",
+                             kIdefics = "model.text_model.";
   if (tensor.starts_with(kOld)) return tensor.substr(kOld.size());
   if (tensor.starts_with(kNew)) return "model." + tensor.substr(kNew.size());
   if (tensor.starts_with(kIdefics)) return "model." + tensor.substr(kIdefics.size());
   return tensor;
+}
+
+bool is_cross_key(std::string_view tensor) {
+  for (const std::string_view part :
+       {".cross_attn.k_proj.", ".cross_attn.v_proj.", ".cross_attn.k_norm."})
+    if (tensor.find(part) != std::string_view::npos) return true;
+  return false;
 }
 
 }  // namespace nereid::models

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "models/config.h"
 
@@ -15,5 +16,11 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where);
 // Tensor name in the stand-alone decoder; empty: image tensor. Both prefix orders are known
 // (transformers before and since 4.52).
 std::string name_in_text_part(const std::string& tensor);
+
+// The same without a look at what the tensor is.
+std::string decoder_name(const std::string& tensor);
+// Whether a tensor makes the keys or values of a layer of cross attention to pictures, which are in
+// the encoder's graph.
+bool is_cross_key(std::string_view tensor);
 
 }  // namespace nereid::models

@@ -69,7 +69,14 @@ Traits layer_traits(const Traits& traits, int32_t layer) {
   if (!own.has_experts.empty() && !own.has_experts[static_cast<size_t>(layer)]) own.num_experts = 0;
   if (!own.has_rope.empty() && !own.has_rope[static_cast<size_t>(layer)])
     own.unit_head_norms = false;
+  own.is_cross_layer = !own.crosses.empty() && own.crosses[static_cast<size_t>(layer)];
   return own;
+}
+
+int32_t Traits::num_tilings() const {
+  int32_t count = 1;
+  for (int32_t rows = 1; rows <= pictures.max_frames; ++rows) count += pictures.max_frames / rows;
+  return count;
 }
 
 bool has_ones(const Traits& traits, std::string_view weight) {
@@ -269,6 +276,8 @@ std::string print(const Traits& t) {
   }
   if (t.deep_layers > 0) lines("deep_layers", t.deep_layers);
   if (t.row_end) lines("row_end", t.row_end);
+  if (t.num_crosses() > 0) lines("cross_layers", t.num_crosses());
+  if (t.num_global_layers > 0) lines("global_layers", t.num_global_layers);
   if (t.logits_scale != 1) lines("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) lines("logits_cap", t.logits_cap);
   return lines.text;

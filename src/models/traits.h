@@ -2,6 +2,7 @@
 // code uses traits only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -143,6 +144,21 @@ struct Traits {
   // Decoders: layers, from the first one on, behind which these columns are added.
   int32_t deep_layers = 0;
   bool row_end = false;  // kernels::Embed::row_end
+  // Decoders with layers of cross attention to pictures in place of self-attention. Without the
+  // encoder (`leaves_cross`) these layers add nothing and are left out.
+  std::vector<bool> crosses;  // by layer; empty: none
+  bool leaves_cross = true;
+  bool is_cross_layer = false;    // see layer_traits()
+  int32_t extra_embeddings = 0;   // rows of the embedding's table behind the vocabulary
+  bool extra_row_end = false;     // row_end is the first of these
+  int32_t num_global_layers = 0;  // encoders of tiles: layers behind the last norm, with gates
+
+  int32_t num_crosses() const {
+    return static_cast<int32_t>(std::count(crosses.begin(), crosses.end(), true));
+  }
+  // Arrangements of up to max_frames tiles, and one for none.
+  int32_t num_tilings() const;
+  int32_t places_of_tile() const { return pictures.grid * pictures.grid + pictures.class_tokens; }
 };
 
 // Conditions of weight rules.
@@ -178,6 +194,8 @@ constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
 constexpr bool has_query_latent(const Traits& t) { return t.query_latent > 0; }
 constexpr bool no_query_latent(const Traits& t) { return t.query_latent == 0; }
 // For the traits of one layer, see layer_traits().
+constexpr bool crosses(const Traits& t) { return t.is_cross_layer; }
+constexpr bool attends_itself(const Traits& t) { return !t.is_cross_layer; }
 constexpr bool is_mixture(const Traits& t) { return t.num_experts > 0; }
 constexpr bool is_dense(const Traits& t) { return t.num_experts == 0; }
 constexpr bool has_shared_expert(const Traits& t) {

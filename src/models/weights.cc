@@ -63,6 +63,14 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.projector_size;
     case Dim::kFeature:
       return t.feature_size;
+    case Dim::kTiles:
+      return int64_t{t.num_tilings()} * t.pictures.max_frames;
+    case Dim::kTilePlaces:
+      return int64_t{t.num_tilings()} * t.pictures.max_frames * t.places_of_tile();
+    case Dim::kPlaces:
+      return t.places_of_tile();
+    case Dim::kTaps:
+      return (1 + std::ssize(t.tapped_layers)) * t.hidden_size;
     case Dim::kPlane:
       return int64_t{t.position_side} * t.position_side;
     case Dim::kLatent:
@@ -299,6 +307,18 @@ std::vector<graph::WeightPart> parts_by_channel(const graph::WeightPart& whole, 
   return parts;
 }
 
+// Columns of the last layer, then of each tapped one.
+std::vector<graph::WeightPart> parts_of_taps(const graph::WeightPart& whole, const Traits& t) {
+  const int64_t hidden = t.hidden_size, taps = std::ssize(t.tapped_layers);
+  std::vector<graph::WeightPart> parts;
+  for (int64_t i = -1; i < taps; ++i) {
+    graph::WeightPart& part = parts.emplace_back(whole);
+    part.cols = hidden, part.total_cols = (1 + taps) * hidden;
+    if (i >= 0) part.first_col = hidden + i, part.col_step = taps;
+  }
+  return parts;
+}
+
 graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string name,
                           const std::string& tensor) {
   if (rule.order == Order::kByDistance) return position_bias(t, std::move(name), tensor);
@@ -317,11 +337,16 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     part.total = 2 * part.size;
   }
   if (rule.order == Order::kOneRow) part.stacked = 1;
+  if (rule.order == Order::kLeading) part.total = part.size + t.extra_embeddings;
+  if (rule.order == Order::kExtra)
+    part.stacked = t.vocab_size + t.extra_embeddings, part.index = t.vocab_size;
   if (rule.order == Order::kFlat) part.is_flat = true;
   if (rule.order == Order::kBlocks) {
     weight.parts = parts_of_blocks(part, t);
   } else if (rule.order == Order::kByChannel) {
     weight.parts = parts_by_channel(part, weight.k, int64_t{t.pictures.merge} * t.pictures.merge);
+  } else if (rule.order == Order::kTapped) {
+    weight.parts = parts_of_taps(part, t);
   } else if (rule.order == Order::kByHead) {
     weight.parts = parts_of_heads(part, t);
   } else if (tensor.ends_with(kStacked)) {
@@ -361,7 +386,8 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
 
 // The bias rule of a weight rule. The caller sets the names.
 WeightRule bias_of(const WeightRule& rule) {
-  const bool is_kernel = rule.order == Order::kWindow || rule.order == Order::kFlat;
+  const bool is_kernel =
+      rule.order == Order::kWindow || rule.order == Order::kFlat || rule.order == Order::kTapped;
   return {
       .n = rule.n, .order = is_kernel ? Order::kSame : rule.order, .row_scales = rule.row_scales};
 }

@@ -47,7 +47,11 @@ enum class Dim : uint8_t {
   kMerged,        // hidden states of a block of patches side by side
   kProjector,     // see Traits
   kFeature,
-  kPlane,  // rows of a square table of positions
+  kPlane,       // rows of a square table of positions
+  kTiles,       // tiles of each arrangement
+  kTilePlaces,  // places of all of these
+  kPlaces,      // of a tile
+  kTaps,        // hidden states of the last layer and of the tapped ones, side by side
 };
 
 // Axis along which ranks can shard a weight.
@@ -92,6 +96,11 @@ enum class Order : uint8_t {
   kBlocks,
   // Columns of a block of patches as [hidden, patches]; here [patches, hidden].
   kByChannel,
+  kLeading,  // a matrix of the tensor's leading rows, of which Traits::extra_embeddings follow
+  kExtra,    // a vector: the first of these
+  // Columns of the last layer's hidden states, then of tapped layers' as [hidden, layers]; in the
+  // weight those are [layers, hidden].
+  kTapped,
   // Tables of positions without a tensor; `skipped` rows are left out. See graph::Sinusoids.
   kPowerSinusoids,
   kSpannedSinusoids,

@@ -67,7 +67,7 @@ sched::Limits limits_of(const ModelInstance& instance, const ExecutorConfig& con
           .max_adapter_pages = runner.num_adapter_pages,
           .max_encoder_length = runner.max_encoder_length,
           .max_encoder_tokens = runner.max_encoder_tokens,
-          .max_encoder_parts = runner.num_feature_blocks > 0
+          .max_encoder_parts = instance.pictures.facts.patch_width > 0
                                    ? exec::max_picture_parts(instance.pictures.facts)
                                    : runner.max_rows,
           .num_encoder_blocks = runner.num_cross_blocks + runner.num_feature_blocks,

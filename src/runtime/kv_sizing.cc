@@ -13,6 +13,7 @@
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "runtime/adapters/lora_module_names.h"
+#include "runtime/prompts/pictures.h"
 
 namespace nereid::runtime {
 namespace {
@@ -326,14 +327,16 @@ Status set_encoder(const Part& part, const ExecutorConfig& config, size_t bytes_
   if (wanted > most && part.logs)
     log_warn("max_encoder_input_len: {} is more than the {} that the model allows, which is used",
              wanted, most);
+  const int32_t least = pictures.in_cross ? most : 0;  // a picture with all of its tiles
   const int32_t usual = takes_pictures ? kUsualPatches : kUsualEncoderLength;
-  limits.max_encoder_length = std::min(wanted > 0 ? wanted : usual, most);
-  const int32_t frame = pictures.grid * pictures.grid + pictures.class_tokens;
+  limits.max_encoder_length = std::min(wanted > 0 ? wanted : std::max(usual, least), most);
+  const int32_t frame = std::max(pictures.grid * pictures.grid + pictures.class_tokens, least);
   if (pictures.grid > 0 && limits.max_encoder_length < frame)
     return invalid_argument("max_encoder_input_len: {}; every picture of the model has {} rows",
                             limits.max_encoder_length, frame);
   limits.max_encoder_tokens = std::max(limits.max_encoder_length, limits.max_tokens);
-  if (takes_pictures) {
+  if (pictures.in_cross) limits.max_cross_length = max_across_length(pictures, limits.block_tokens);
+  if (takes_pictures && !pictures.in_cross) {
     const int32_t features = limits.max_encoder_length / (pictures.merge * pictures.merge);
     const int64_t one = blocks_for(std::max(features, 1), limits.block_tokens);
     limits.num_feature_blocks = result_blocks(part, config, bytes_beside, limits,

@@ -481,8 +481,10 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   RETURN_IF_ERROR(make_runners(std::move(ranks), whole ? &*whole : nullptr, model_dir, config,
                                build.compile.forced, has_trees, model));
   const exec::RunnerLimits& limits = model.runner->limits();
-  if (facts.num_cross_layers > 0) model.encoder.max_length = limits.max_encoder_length;
-  if (facts.pictures.patch_width > 0) limit_pictures(limits, model);
+  if (facts.pictures.patch_width > 0)
+    limit_pictures(limits, model);
+  else if (facts.num_cross_layers > 0)
+    model.encoder.max_length = limits.max_encoder_length;
   if (config.enable_lora)
     RETURN_IF_ERROR(load_adapters(engines[0], std::move(modules), config, model));
   return model;

@@ -93,6 +93,10 @@ Picture golden_picture(const std::string& model, const PictureFacts& facts) {
 
 void place(Picture& picture, int32_t first, const PictureFacts& facts) {
   picture.first_token = first;
+  if (facts.max_across > 0) {
+    picture.num_tokens = 1;
+    return;
+  }
   const int32_t height = picture.height / facts.merge, width = picture.width / facts.merge;
   if (facts.tiles_in_plane) {
     const int32_t rows = picture.tile_rows * height - 2 * picture.cut_rows;
@@ -152,6 +156,14 @@ Picture tiled(const PictureFacts& facts, int32_t rows, int32_t columns, uint64_t
   return out;
 }
 
+// A picture of `rows` x `columns` tiles alone.
+Picture of_tiles(const PictureFacts& facts, int32_t rows, int32_t columns, uint64_t seed) {
+  Picture out = noise(facts, rows * columns * facts.grid, facts.grid, seed);
+  out.frames = rows * columns, out.height = facts.grid;
+  out.tile_rows = rows, out.tile_columns = columns;
+  return out;
+}
+
 // A prompt of text with a picture in front, one in the middle and one at the end.
 Request several(const Model& model, const PictureFacts& facts) {
   Request r;
@@ -167,6 +179,7 @@ Request several(const Model& model, const PictureFacts& facts) {
   };
   const bool fixed = facts.grid > 0;
   const auto sized = [&](int32_t height, int32_t width, uint64_t seed) {
+    if (facts.max_across > 0) return of_tiles(facts, height / 4, (width + 2) / 4, seed);
     if (facts.tiles_in_plane) return tiled(facts, height / 4, (width + 2) / 4, seed);
     return fixed ? noise(facts, facts.grid, facts.grid, seed) : noise(facts, height, width, seed);
   };
@@ -177,6 +190,7 @@ Request several(const Model& model, const PictureFacts& facts) {
     const int32_t height = fixed ? facts.grid : 4, width = fixed ? facts.grid : 6;
     Picture video = noise(facts, 3 * height, width, 3);
     video.frames = 3, video.height = height;
+    if (facts.max_across > 0) video.tile_rows = 1, video.tile_columns = 3;
     add(std::move(video));
   }
   add_text(9);
@@ -338,7 +352,8 @@ TEST_P(Pictures, ContentsDecideWhatIsShared) {
   EXPECT_EQ(figure(*executor, "encoder_inputs_computed"), 1);
   EXPECT_EQ(difference(first, client.run(*executor, one)), "");
   EXPECT_EQ(figure(*executor, "encoder_inputs_computed"), 1);
-  EXPECT_EQ(figure(*executor, "encoder_results_found"), 0);  // the whole prompt was found
+  // The whole prompt was found; tokens to come read a picture by cross attention.
+  EXPECT_EQ(figure(*executor, "encoder_results_found"), facts.max_across > 0 ? 1 : 0);
   const Outcome changed = client.run(*executor, other);
   EXPECT_EQ(figure(*executor, "encoder_inputs_computed"), 2);
   EXPECT_NE(difference(first, changed), "");
@@ -397,19 +412,22 @@ TEST_P(Pictures, PicturesAreChecked) {
   Request text = good.request;
   text.pictures.clear();
   Client client;
-  EXPECT_TRUE(client.run(*executor, text).status.ok());
+  if (executor->pictures().max_across > 0)  // the mark is no word
+    EXPECT_THAT(std::string(executor->enqueue(text).status().message()),
+                HasSubstr("input_token_ids[2]: 512 is not in [0, 512)"));
+  else
+    EXPECT_TRUE(client.run(*executor, text).status.ok());
   EXPECT_TRUE(client.run(*executor, good.request).status.ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Pictures,
-                         ::testing::Values(Model{"llava", 512}, Model{"llava_next", 500},
-                                           Model{"qwen2_vl", 510}, Model{"qwen2_5_vl", 500},
-                                           Model{"qwen3_vl", 500}, Model{"qwen3_vl_moe", 500},
-                                           Model{"mistral3", 500}, Model{"pixtral", 500},
-                                           Model{"idefics3", 500}, Model{"internvl", 500},
-                                           Model{"gemma3", 500, 17}, Model{"paligemma", 500, 88},
-                                           Model{"paligemma2", 500, 88}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Pictures,
+    ::testing::Values(Model{"llava", 512}, Model{"llava_next", 500}, Model{"qwen2_vl", 510},
+                      Model{"qwen2_5_vl", 500}, Model{"qwen3_vl", 500}, Model{"qwen3_vl_moe", 500},
+                      Model{"mistral3", 500}, Model{"pixtral", 500}, Model{"idefics3", 500},
+                      Model{"internvl", 500}, Model{"mllama", 512}, Model{"gemma3", 500, 17},
+                      Model{"paligemma", 500, 88}, Model{"paligemma2", 500, 88}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(PictureOptions, TilesAreChecked) {
   const Model model{"llava_next", 500};
@@ -445,6 +463,99 @@ TEST(PictureOptions, TilesAreChecked) {
   EXPECT_EQ(difference(alone, client.run(*executor, other)), "");
 }
 
+// Tokens read the pictures of the last group of marks in front of them.
+TEST(PictureOptions, TokensReadThePicturesInFrontOfThem) {
+  const Model model{"mllama", 512};
+  const auto executor = open(model, picture_config());
+  ASSERT_NE(executor, nullptr);
+  const PictureFacts facts = executor->pictures();
+  const auto log_probs = [&](std::vector<Picture> pictures, std::vector<int32_t> marks) {
+    Request r;
+    for (int32_t i = 0; i < 30; ++i) r.input_token_ids.push_back(20 + 7 * i);
+    for (size_t i = 0; i < marks.size(); ++i) {
+      r.input_token_ids[static_cast<size_t>(marks[i])] = model.placeholder;
+      place(pictures[i], marks[i], facts);
+    }
+    r.pictures = std::move(pictures);
+    r.max_tokens = 1;
+    r.output.num_prompt_log_probs = 0;
+    Client client;
+    const Outcome got = client.run(*executor, r);
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return got.prompt_log_probs;
+  };
+  // Whether the log-probabilities of tokens [begin, end) are equal: those of the rows in front.
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b, size_t begin,
+                       size_t end) {
+    const size_t skipped = 30 - a.size();
+    return std::equal(a.begin() + static_cast<ptrdiff_t>(std::max(begin, skipped) - skipped),
+                      a.begin() + static_cast<ptrdiff_t>(end - skipped),
+                      b.begin() + static_cast<ptrdiff_t>(std::max(begin, skipped) - skipped));
+  };
+  const Picture one = of_tiles(facts, 1, 1, 1), wide = of_tiles(facts, 1, 2, 2),
+                high = of_tiles(facts, 2, 1, 2), four = of_tiles(facts, 2, 2, 3);
+  const auto base = log_probs({one, wide}, {5, 15});
+  ASSERT_GE(base.size(), 29u);
+  const auto other_second = log_probs({one, four}, {5, 15});
+  EXPECT_TRUE(same(base, other_second, 0, 16));
+  EXPECT_FALSE(same(base, other_second, 16, 30));
+  const auto turned = log_probs({one, high}, {5, 15});  // equal pixels in another arrangement
+  EXPECT_FALSE(same(base, turned, 16, 30));
+  const auto other_first = log_probs({four, wide}, {5, 15});
+  EXPECT_TRUE(same(base, other_first, 0, 6));
+  EXPECT_FALSE(same(base, other_first, 6, 16));
+  // Both of a group are read behind it.
+  const auto group = log_probs({one, wide}, {5, 6});
+  EXPECT_FALSE(same(group, log_probs({four, wide}, {5, 6}), 7, 30));
+  EXPECT_FALSE(same(group, log_probs({one, four}, {5, 6}), 7, 30));
+}
+
+TEST(PictureOptions, ArrangementsAreChecked) {
+  const Model model{"mllama", 512};
+  const auto executor = open(model, picture_config());
+  ASSERT_NE(executor, nullptr);
+  const PictureCase good = golden_cases(model, executor->pictures())[0];
+  const auto error = [&](const std::function<void(Request&)>& edit) {
+    Request request = good.request;
+    edit(request);
+    const auto id = executor->enqueue(request);
+    return id.ok() ? "" : std::string(id.status().message());
+  };
+  EXPECT_THAT(error([](Request& r) { r.pictures[0].tile_rows = 2; }),
+              HasSubstr("pictures[0]: tile_rows, tile_columns: 2 x 2 tiles of 2 frames"));
+  EXPECT_THAT(error([](Request& r) { r.pictures[0].tile_rows = r.pictures[0].tile_columns = 0; }),
+              HasSubstr("tile_rows, tile_columns: 0 x 0"));
+  EXPECT_THAT(error([](Request& r) { r.pictures[0].cut_columns = 1; }),
+              HasSubstr("cut_rows, cut_columns: 0, 1"));
+  EXPECT_THAT(error([](Request& r) { r.input_token_ids[0] = 512; }),
+              HasSubstr("input_token_ids[0]: 512 is not in [0, 512)"));
+  EXPECT_THAT(error([](Request& r) {
+                r.input_token_ids.assign(5, 512);
+                r.pictures.resize(5, r.pictures[0]);
+                for (int32_t i = 0; i < 5; ++i) r.pictures[static_cast<size_t>(i)].first_token = i;
+              }),
+              HasSubstr("pictures: 5 of them; at most 4 are allowed"));
+}
+
+// Without the encoder the layers of cross attention add nothing.
+TEST(PictureOptions, StagesServeTheTextPartWithoutCrossAttention) {
+  const Model model{"mllama", 512};
+  const auto whole = open(model, picture_config());
+  ASSERT_NE(whole, nullptr);
+  ExecutorConfig config = picture_config();
+  config.pipeline_parallel = 2;
+  const auto text = open(model, config);
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text->pictures().patch_width, 0);
+  Request request;
+  request.input_token_ids = {5, 6, 7, 8, 9};
+  request.max_tokens = 8;
+  Client client;
+  const Outcome expected = client.run(*whole, request);
+  ASSERT_TRUE(expected.status.ok()) << expected.status;
+  EXPECT_EQ(difference(expected, client.run(*text, request)), "");
+}
+
 TEST(PictureOptions, TilesOfOtherModelsAreRefused) {
   const Model model{"llava", 512};
   const auto executor = open(model, picture_config());
@@ -453,33 +564,6 @@ TEST(PictureOptions, TilesOfOtherModelsAreRefused) {
   request.pictures[0].tile_rows = 1;
   EXPECT_THAT(std::string(executor->enqueue(request).status().message()),
               HasSubstr("pictures[0]: tile_rows, tile_columns, cut_rows, cut_columns: 1, 0, 0, 0"));
-}
-
-// Features of 2 x 2 tiles of one token each behind the whole picture; -1: a row's end.
-TEST(PictureInputs, TilesLieRowByRow) {
-  Picture picture;
-  picture.frames = 5, picture.height = picture.width = 1, picture.num_tokens = 1 + 2 * 3;
-  picture.tile_rows = picture.tile_columns = 2;
-  picture.patches.resize(5);
-  const PictureRules rules{
-      .facts = {.patch_width = 1, .grid = 1, .max_frames = 5, .tiles_in_plane = true}};
-  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows,
-            (std::vector<int32_t>{0, 1, 2, -1, 3, 4, -1}));
-  picture.cut_rows = 1;
-  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows, std::vector<int32_t>{0});
-  picture.cut_rows = 0, picture.cut_columns = 1;
-  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows, (std::vector<int32_t>{0, -1, -1}));
-}
-
-// Text advances all components; a picture of 2 x 3 tokens takes three positions.
-TEST(PromptPositions, PicturesArePlacedInThePlane) {
-  Picture picture;
-  picture.first_token = 2, picture.num_tokens = 6, picture.height = 4, picture.width = 6;
-  const PromptPositions got = prompt_positions(std::span(&picture, 1), 10, {.merge = 2});
-  const std::vector<int32_t> expected = {0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 2, 2, 4,
-                                         2, 3, 2, 2, 3, 3, 2, 3, 4, 5, 5, 5, 6, 6, 6};
-  EXPECT_EQ(got.components, expected);
-  EXPECT_EQ(got.offset, 7 - 10);
 }
 
 TEST(PictureOptions, OtherModelsTakeNoPictures) {

@@ -19,7 +19,8 @@ namespace {
 // their tokens read through one mask. No two of these have the same root: digests have one length.
 std::string prefix_root(const std::string& salt, const Adapter* adapter,
                         const std::vector<EncoderRows>& inputs, std::span<const uint32_t> mask) {
-  const bool is_lasting = !inputs.empty() && inputs.front().end == sched::EncoderSpec::kAllTokens;
+  const bool is_lasting = !inputs.empty() && !inputs.front().has_mark &&
+                          inputs.front().end == sched::EncoderSpec::kAllTokens;
   std::string front = is_lasting ? "e" + inputs.front().key : "";
   if (!mask.empty()) front += "m" + digest_of(std::as_bytes(mask));
   if (!adapter) return front + (salt.empty() ? "" : "s" + salt);
@@ -43,14 +44,14 @@ std::vector<sched::EncoderSpec> encoder_specs(const std::vector<EncoderRows>& in
                                               const std::string& own) {
   std::vector<sched::EncoderSpec> specs;
   for (const EncoderRows& input : inputs)
-    specs.push_back(
-        {.key = input.key + own,
-         .is_private = !own.empty(),
-         .length = input.length,
-         .num_parts = std::max(input.num_parts, static_cast<int32_t>(input.windows.size())),
-         .num_results = input.num_results,
-         .begin = input.begin,
-         .end = input.end});
+    specs.push_back({.key = input.key + own,
+                     .is_private = !own.empty(),
+                     .length = input.length,
+                     .num_parts = std::max(input.num_parts + (input.num_padding > 0 ? 1 : 0),
+                                           static_cast<int32_t>(input.windows.size())),
+                     .num_results = input.num_results,
+                     .begin = input.begin,
+                     .end = input.end});
   return specs;
 }
 

@@ -57,7 +57,10 @@ bool Scheduler::pause_for(const Sequence& sequence) {
 }
 
 Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
-  if (!hold_lasting_results(sequence)) return Admission::kNoRoom;
+  if (!hold_lasting_results(sequence)) {
+    drop_results(sequence);  // results of other inputs, held before
+    return Admission::kNoRoom;
+  }
   const Admission admission = try_admit_tokens(sequence, now);
   if (admission != Admission::kAdmitted) drop_results(sequence);
   return admission;

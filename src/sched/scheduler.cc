@@ -50,7 +50,7 @@ Status Scheduler::submit(SequenceSpec spec) {
 
 // A prompt that is not chunked needs all of its results at once.
 Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
-  int64_t blocks = 0, in_span = 0;  // of results that are needed together
+  int64_t blocks = 0, in_span = 0, lasting = 0;  // of results that are needed together
   const WholeSpan* before = nullptr;
   for (const EncoderSpec& input : spec.encoder_inputs) {
     if (input.length < 1 || input.length > limits_.max_encoder_length)
@@ -61,6 +61,10 @@ Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
                               limits_.max_encoder_parts);
     NEREID_CHECK(input.num_results > 0 && input.begin < input.end);
     const int64_t own = (input.num_results - 1) / limits_.tokens_per_block + 1;
+    if (input.end == EncoderSpec::kAllTokens) {
+      lasting += own;
+      continue;
+    }
     const WholeSpan* span = nullptr;
     for (const WholeSpan& one : spec.whole_spans)
       if (one.begin <= input.begin && input.begin < one.end) span = &one;
@@ -68,6 +72,7 @@ Status Scheduler::check_encoder_inputs(const SequenceSpec& spec) const {
     before = span;
     blocks = limits_.policy.enable_chunked_context ? std::max(blocks, in_span) : blocks + own;
   }
+  blocks += lasting;
   if (blocks <= limits_.num_encoder_blocks) return ok();
   return invalid_argument("encoder inputs: their results need {} blocks of {}, there are {}",
                           blocks, limits_.tokens_per_block, limits_.num_encoder_blocks);

@@ -98,6 +98,32 @@ TEST(SchedulerPictures, EqualPicturesAreComputedOnce) {
   EXPECT_EQ(sched.encoder_cache().num_hits(), 1);
 }
 
+// A picture that all tokens from `begin` on may read, of a block.
+EncoderSpec lasting(const std::string& key, int32_t begin) {
+  return {.key = key, .length = 4, .num_results = 4, .begin = begin};
+}
+
+// With room for one of two results a sequence holds none.
+TEST(SchedulerPictures, ResultsOfAllLaterTokensAreHeldTogether) {
+  Scheduler sched(picture_limits());
+  ASSERT_TRUE(sched.submit(with_pictures(1, 6, {lasting("a", 0)})).ok());
+  ASSERT_TRUE(sched.submit(with_pictures(2, 10, {lasting("b", 2), lasting("c", 5)})).ok());
+  const Step first = run(sched);
+  EXPECT_THAT(first.encoded, ElementsAre("a"));
+  EXPECT_THAT(first.rows, ElementsAre("1: 0-6"));
+  EXPECT_EQ(sched.encoder_cache().num_holders(), 1);
+  std::vector<std::string> encoded;
+  while (!sched.idle()) {
+    const Step step = run(sched);
+    encoded.insert(encoded.end(), step.encoded.begin(), step.encoded.end());
+  }
+  EXPECT_THAT(encoded, ElementsAre("b", "c"));
+  EXPECT_EQ(sched.encoder_cache().num_holders(), 0);
+  const Status status =
+      sched.submit(with_pictures(3, 10, {lasting("a", 1), lasting("b", 2), lasting("c", 3)}));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("3 blocks of 4, there are 2"));
+}
+
 // The tokens of both pictures are in the same ids, and each block of the prompt is found.
 TEST(SchedulerPictures, AFoundPrefixAsksForNoPicture) {
   Scheduler sched(picture_limits());

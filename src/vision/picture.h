@@ -21,6 +21,10 @@ struct Patches {
   // end show nothing and are left out, and a token stands behind each row (LLaVA-NeXT).
   bool tiles_in_plane = false;
   int32_t cut_rows = 0, cut_columns = 0;
+  // All of it are tiles, which one token stands for (Llama 3.2).
+  bool is_canvas = false;
+
+  bool has_layout() const { return tiles_in_plane || is_canvas; }
 };
 
 // Most tiles on a side of a picture.
@@ -33,7 +37,7 @@ inline std::vector<std::array<int32_t, 3>> grids_of(const Patches& patches) {
                                              {1, patches.grid[1], patches.grid[2]});
 }
 
-// Rows and columns of tiles, and those of tokens that are cut; of a picture with tiles_in_plane.
+// Rows and columns of tiles, and those of tokens that are cut; of a picture with has_layout().
 inline std::array<int32_t, 4> layout_of(const Patches& p) {
   return {p.tile_rows, p.tile_columns, p.cut_rows, p.cut_columns};
 }

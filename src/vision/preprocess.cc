@@ -378,6 +378,66 @@ StatusOr<Patches> any_resolution(const Image& image, const ProcessorConfig& conf
   return out;
 }
 
+// Source: get_optimal_tiled_canvas() of transformers. The smallest enlargement, else the least
+// reduction, to rows and columns of tiles; of several the one with the least area.
+Size canvas_of(const Image& image, const ProcessorConfig& config) {
+  const int64_t tile = config.width;
+  Size best;
+  double best_scale = 0;
+  for (int64_t rows = 1; rows <= config.max_tiles; ++rows)
+    for (int64_t columns = 1; rows * columns <= config.max_tiles; ++columns) {
+      const double scale = std::min(static_cast<double>(rows * tile) / image.height,
+                                    static_cast<double>(columns * tile) / image.width);
+      const bool is_first = best.width == 0;
+      const bool is_better =
+          best_scale >= 1 ? scale >= 1 && scale < best_scale : scale > best_scale;
+      const bool is_smaller =
+          scale == best_scale && rows * columns * tile * tile < best.width * best.height;
+      if (!is_first && !is_better && !is_smaller) continue;
+      best = {columns * tile, rows * tile}, best_scale = scale;
+    }
+  return best;
+}
+
+// Source: get_image_size_fit_to_canvas() of transformers.
+Size size_on_canvas(const Image& image, const Size& canvas, int64_t tile) {
+  const int64_t width = std::clamp<int64_t>(image.width, tile, canvas.width);
+  const int64_t height = std::clamp<int64_t>(image.height, tile, canvas.height);
+  const double x = static_cast<double>(width) / image.width;
+  const double y = static_cast<double>(height) / image.height;
+  const auto scaled = [](int32_t side, double scale, int64_t most) {
+    return std::clamp<int64_t>(static_cast<int64_t>(std::floor(side * scale)), 1, most);
+  };
+  if (x < y) return {width, scaled(image.height, x, height)};
+  return {scaled(image.width, y, width), height};
+}
+
+StatusOr<Patches> on_canvas(const Image& image, const ProcessorConfig& config,
+                            const EncoderFacts& encoder, const Hold& hold) {
+  const Size tile{config.width, config.height}, canvas = canvas_of(image, config);
+  Patches out;
+  out.is_canvas = true;
+  out.tile_rows = static_cast<int32_t>(canvas.height / tile.height);
+  out.tile_columns = static_cast<int32_t>(canvas.width / tile.width);
+  const int64_t num_tiles = int64_t{out.tile_rows} * out.tile_columns;
+  PatchWriter writer(config, out);
+  RETURN_IF_ERROR(writer.start(num_tiles, tile, encoder, hold));
+  out.num_tokens = out.token_columns = 1;
+  size_t held = out.values.capacity() * sizeof(float);
+  const auto hold_more = [&](size_t bytes) { return hold ? hold(held + bytes) : ok(); };
+  const Size shown = size_on_canvas(image, canvas, tile.width);
+  const Window all{0, 0, static_cast<int32_t>(shown.width), static_cast<int32_t>(shown.height)};
+  ASSIGN_OR_RETURN(const Image part,
+                   resize(image, shown.width, shown.height, config.filter, all, hold_more));
+  held += part.rgb.capacity();
+  RETURN_IF_ERROR(hold_more(static_cast<size_t>(3 * canvas.width * canvas.height)));
+  const Image whole = padded(part, canvas, 0, 0);
+  for (int64_t i = 0; i < num_tiles; ++i)
+    writer.add_in_raster_order(
+        cut(whole, i % out.tile_columns * tile.width, i / out.tile_columns * tile.height, tile));
+  return out;
+}
+
 }  // namespace
 
 StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
@@ -397,6 +457,8 @@ StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
       return idefics3(image, config, encoder, hold);
     case ProcessorKind::kAnyResolution:
       return any_resolution(image, config, encoder, hold);
+    case ProcessorKind::kCanvas:
+      return on_canvas(image, config, encoder, hold);
   }
   return internal_error("a processor of an unknown kind");
 }

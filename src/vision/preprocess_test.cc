@@ -38,6 +38,8 @@ std::map<std::string, Case> cases() {
   const std::string usual = R"("crop_size": {"height": 28, "width": 28})";
   const std::string idefics = R"({"image_processor_type": "Idefics3ImageProcessor",
       "size": {"longest_edge": 88}, "max_image_size": {"longest_edge": 32})";
+  const std::string mllama = R"({"image_processor_type": "MllamaImageProcessor",
+      "size": {"height": 28, "width": 28})";
   const std::string square = R"("size": {"height": 32, "width": 48}})";
   return {
       {"clip", {clip + usual + "}", seven}},
@@ -69,6 +71,8 @@ std::map<std::string, Case> cases() {
             "crop_size": {"height": 28, "width": 28},
             "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]]})",
         seven}},
+      {"mllama", {mllama + "}", seven}},
+      {"mllama_six", {mllama + R"(, "max_image_tiles": 6, "resample": 3})", seven}},
       {"idefics3", {idefics + "}", {3 * 8 * 8, 2, 16}}},
       {"idefics3_whole", {idefics + R"(, "do_image_splitting": false})", {3 * 8 * 8, 2, 16}}},
   };

@@ -30,6 +30,7 @@ enum class ProcessorKind : uint8_t {
   kTiles,     // GotOcr2 (InternVL): squares of one size, then the whole picture in one
   kIdefics3,  // Idefics 3, SmolVLM: resized to whole squares, these, then the whole picture in one
   kAnyResolution,  // LLaVA-NeXT: the whole picture in a square, then squares of a listed size
+  kCanvas,  // Mllama (Llama 3.2): squares of the canvas that fits the picture, zeros behind it
 };
 
 struct ProcessorConfig {
@@ -37,12 +38,13 @@ struct ProcessorConfig {
   std::string name;  // image_processor_type
   bool resizes = true, crops = false;
   Filter filter = Filter::kBicubic;
-  int32_t width = 0, height = 0;  // kPlain, kTiles, kIdefics3 (of a tile); 0: by shortest_edge
-  int32_t shortest_edge = 0;      // kPlain
+  // kPlain, kTiles, kIdefics3, kCanvas (of a tile); 0: by shortest_edge
+  int32_t width = 0, height = 0;
+  int32_t shortest_edge = 0;                  // kPlain
   int32_t crop_width = 0, crop_height = 0;    // kPlain
   int32_t longest_edge = 0;                   // kPixtral, kIdefics3
   int64_t min_pixels = 0, max_pixels = 0;     // kQwen2Vl
-  int32_t min_tiles = 1, max_tiles = 1;       // kTiles
+  int32_t min_tiles = 1, max_tiles = 1;       // kTiles; kCanvas the latter
   std::vector<std::array<int32_t, 2>> sizes;  // kAnyResolution: height and width, whole squares
   bool splits = true;                         // kIdefics3: false: the whole picture alone
   int32_t patch = 0, temporal = 1, merge = 1;

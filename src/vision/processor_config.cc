@@ -32,6 +32,7 @@ constexpr KnownProcessor kKnown[] = {
     {"Idefics3ImageProcessor", ProcessorKind::kIdefics3, false},
     {"SmolVLMImageProcessor", ProcessorKind::kIdefics3, false},
     {"LlavaNextImageProcessor", ProcessorKind::kAnyResolution, true},
+    {"MllamaImageProcessor", ProcessorKind::kCanvas, false},
 };
 
 // Members of the file's object; keeps the first fault.
@@ -165,12 +166,13 @@ void read_filter(Reader& reader, ProcessorConfig& out) {
   const bool is_siglip = out.name.starts_with("Siglip") || out.name.starts_with("Gemma3");
   const bool is_vit = out.name.starts_with("ViT");
   const bool is_idefics = out.kind == ProcessorKind::kIdefics3;
-  const auto usual = is_vit || out.name.starts_with("Gemma3") ? Filter::kBilinear
-                     : is_idefics                             ? Filter::kLanczos
-                                                              : Filter::kBicubic;
+  const bool is_canvas = out.kind == ProcessorKind::kCanvas;
+  const auto usual = is_vit || is_canvas || out.name.starts_with("Gemma3") ? Filter::kBilinear
+                     : is_idefics                                          ? Filter::kLanczos
+                                                                           : Filter::kBicubic;
   out.filter =
       static_cast<Filter>(reader.integer("resample", static_cast<int64_t>(usual), 1, kLast));
-  read_values(reader, is_siglip || is_vit || is_idefics, out);
+  read_values(reader, is_siglip || is_vit || is_idefics || is_canvas, out);
 }
 
 void read_plain(Reader& reader, bool by_edge, ProcessorConfig& out) {
@@ -236,6 +238,15 @@ void read_idefics3(Reader& reader, ProcessorConfig& out) {
   if (!reader.flag("do_pad", true)) reader.fail("do_pad", "is false");
 }
 
+void read_canvas(Reader& reader, ProcessorConfig& out) {
+  std::tie(out.width, out.height) = reader.sides("size");
+  if (out.width == 0 && out.height == 0) out.width = out.height = 224;
+  if (out.width != out.height) reader.fail("size", "is no square");
+  out.max_tiles = static_cast<int32_t>(reader.integer("max_image_tiles", 4, 1, 32));
+  if (!reader.flag("do_resize", true)) reader.fail("do_resize", "is false");
+  if (!reader.flag("do_pad", true)) reader.fail("do_pad", "is false");
+}
+
 void read_any_resolution(Reader& reader, ProcessorConfig& out) {
   constexpr std::string_view kSizes = "image_grid_pinpoints";
   constexpr int32_t kMostTiles = 64;
@@ -274,6 +285,8 @@ void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out
       return read_idefics3(reader, out);
     case ProcessorKind::kAnyResolution:
       return read_any_resolution(reader, out);
+    case ProcessorKind::kCanvas:
+      return read_canvas(reader, out);
   }
 }
 

@@ -2,7 +2,7 @@
 """Pictures in chats, completions, responses and KServe requests, by OpenAI's client and by HTTP.
 
     pictures.py NEREID      serves a tiny LLaVA with random weights (tests/e2e/llava: with golden tokens by transformers),
-                            then LLaVA 1.6 and Qwen3-VL (tests/picture_models)
+                            then LLaVA 1.6, Llama 3.2 vision and Qwen3-VL (tests/picture_models)
 
 Needs `pip install openai`. Checks agreement between routes, tokens of the golden outputs, and refusals, not words.
 """
@@ -23,11 +23,12 @@ import own_server
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "tests" / "pictures"
 LLAVA = ROOT / "tests" / "e2e" / "llava"
-# Models of tests/picture_models: the mark (id 500), the processor, the tokens of a picture of 97 x 31 pixels.
+# Models of tests/picture_models: the mark and its id, the processor, the tokens of a picture of 97 x 31 pixels.
 OTHERS = {
-    "llava_next": ("<image>", dict(image_processor_type="LlavaNextImageProcessor", size=dict(shortest_edge=16), crop_size=16,
+    "llava_next": ("<image>", 500, dict(image_processor_type="LlavaNextImageProcessor", size=dict(shortest_edge=16), crop_size=16,
                                    image_grid_pinpoints=[[16, 32], [32, 16], [32, 32]]), 4 * 4 + 2 * (8 + 1)),
-    "qwen3_vl": ("<|image_pad|>", dict(image_processor_type="Qwen2VLImageProcessorFast", patch_size=4,
+    "mllama": ("<|image|>", 512, dict(image_processor_type="MllamaImageProcessor", size=dict(height=16, width=16)), 1),
+    "qwen3_vl": ("<|image_pad|>", 500, dict(image_processor_type="Qwen2VLImageProcessorFast", patch_size=4,
                                        size=dict(shortest_edge=64, longest_edge=4096)), 12 * 4)}
 IMAGE, TOKENS = 512, 16  # id of the model's mark, tokens of a picture
 TEMPLATE = ("{% for m in messages %}{{ m['role'] }}: {% if m['content'] is string %}{{ m['content'] }}{% else %}"
@@ -196,8 +197,8 @@ def main():
         good = by_client(client, model)
         good &= refusals(client, model)
         good &= by_kserve(url)
-    for name, (mark, processor, tokens) in OTHERS.items():
-        with served(sys.argv[1], ROOT / "tests" / "picture_models" / name, 500, mark, processor) as url:
+    for name, (mark, image, processor, tokens) in OTHERS.items():
+        with served(sys.argv[1], ROOT / "tests" / "picture_models" / name, image, mark, processor) as url:
             good &= of_other(url, openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0), tokens)
     assert good, "see the lines that begin with FAILED"
 

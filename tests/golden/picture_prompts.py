@@ -12,7 +12,7 @@ import pathlib
 import tempfile
 
 from transformers import (Gemma3ImageProcessorPil, Gemma3Processor, Idefics3ImageProcessorPil, Idefics3Processor,
-                          LlavaNextImageProcessorPil, LlavaNextProcessor, PreTrainedTokenizerFast,
+                          LlavaNextImageProcessorPil, LlavaNextProcessor, MllamaImageProcessorPil, MllamaProcessor, PreTrainedTokenizerFast,
                           Qwen2VLImageProcessorPil, Qwen3VLProcessor, Qwen3VLVideoProcessor)
 from transformers.image_utils import load_image
 
@@ -71,11 +71,21 @@ def qwen3_vl():
     return processor, added, config, dict(image_processor_type="Qwen2VLImageProcessorFast", **sizes)
 
 
+def mllama():
+    added = ["<|image|>"]
+    tokenizer = tokenizer_with(added, image_token=added[0])
+    tokenizer.bos_token = added[0]  # none is put in front
+    size = dict(size={"height": 28, "width": 28})
+    processor = MllamaProcessor(MllamaImageProcessorPil(**size), tokenizer)
+    config = dict(vision_config=dict(patch_size=7, image_size=28), image_token_index=FIRST_ADDED)
+    return processor, added, config, dict(image_processor_type="MllamaImageProcessor", **size)
+
+
 def main():
     out = {}
     for name, mark, make in (("gemma3", "<start_of_image>", gemma3), ("idefics3", "<image>", idefics3),
                              ("qwen3_vl", "<|vision_start|><|image_pad|><|vision_end|>", qwen3_vl),
-                             ("llava_next", "<image>", llava_next)):
+                             ("llava_next", "<image>", llava_next), ("mllama", "<|image|>", mllama)):
         processor, added, config, preprocessor = make()
         cases = []
         for text, pictures in (("User: <image>What is it?", ["rgb_97x31.png"]),

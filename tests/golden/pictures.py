@@ -4,8 +4,8 @@
     pip install pillow==11.3.0 numpy 'transformers<5'
     pictures.py              writes tests/pictures/*, tests/golden/pictures.{json,bin}
     pictures.py NAME...      adds what these processors make of tests/pictures to the .json
-    pictures.py --sizes      writes tests/golden/picture_sizes.json: what all processors make of 140 pictures of other
-                             sizes, whose pixels follow from pattern()
+    pictures.py --sizes [NAME...]    writes tests/golden/picture_sizes.json: what these processors, or all, make of 140
+                             pictures of other sizes, whose pixels follow from pattern(); mllama's with transformers 5
 
 The .bin has the pixels of each picture as transformers' load_image() gives them (RGB, 8 bits); the
 .json their sizes, and for each processor the size and the CRC-32 of its values as float32, in the
@@ -26,6 +26,11 @@ from PIL import Image, PngImagePlugin
 from transformers import (CLIPImageProcessor, Gemma3ImageProcessor, GotOcr2ImageProcessor, Idefics3ImageProcessor,
                           LlavaNextImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor)
 from transformers.image_utils import load_image
+
+try:
+    from transformers import MllamaImageProcessorPil as MllamaImageProcessor  # transformers 5
+except ImportError:
+    from transformers import MllamaImageProcessor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Of 1 x 1 and 3 x 3 pixels transformers would not find the channels.
@@ -180,6 +185,13 @@ def llava_next(image):
     return raster_rows(np.asarray(processor(image, **AS_ARRAYS)["pixel_values"])[0], 7)
 
 
+def mllama(image, **options):
+    processor = MllamaImageProcessor(size={"height": 28, "width": 28}, **options)
+    made = processor([[image]], **AS_ARRAYS)
+    pixels, mask = np.asarray(made["pixel_values"])[0, 0], np.asarray(made["aspect_ratio_mask"])[0, 0]
+    return raster_rows(pixels[:int(mask.sum())], 7)
+
+
 PROCESSORS = {
     "clip": clip,
     "clip_lanczos": lambda image: clip(image, resample=1, crop_size={"height": 35, "width": 21}),
@@ -193,6 +205,8 @@ PROCESSORS = {
     "tiles": tiles,
     "llava_next": llava_next,
     "idefics3": idefics3,
+    "mllama": mllama,
+    "mllama_six": lambda image: mllama(image, max_image_tiles=6, resample=3),
     "idefics3_whole": lambda image: idefics3(image, do_image_splitting=False),
 }
 
@@ -231,8 +245,11 @@ def pattern(width, height, seed):
     return ((x * 5 + y * 3 + c * 40 + noise) & 255).astype(np.uint8)
 
 
-def sizes():
-    """For each picture width, height and, by processor, grid, width of a row and CRC-32; null: refused."""
+def sizes(processors):
+    """For each picture width, height and, by processor, grid, width of a row and CRC-32; null: refused. Adds those of
+    `processors`."""
+    path = ROOT / "golden" / "picture_sizes.json"
+    before = json.loads(path.read_text()) if path.exists() else []
     random = np.random.default_rng(47)
     out = []
     for seed in range(140):
@@ -241,10 +258,11 @@ def sizes():
         if seed % 20 == 19:
             width = 1 + seed % 3
         image = Image.fromarray(pattern(width, height, seed), "RGB")
-        made = {name: made_of(image, name) for name in PROCESSORS}
-        out.append([width, height, {name: m and m["grid"] + [m["width"], m["crc"]] for name, m in made.items()}])
+        made = {name: made_of(image, name) for name in processors}
+        kept = before[seed][2] if seed < len(before) else {}
+        out.append([width, height, kept | {name: m and m["grid"] + [m["width"], m["crc"]] for name, m in made.items()}])
     text = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in out)
-    (ROOT / "golden" / "picture_sizes.json").write_text("[\n" + text + "\n]\n")
+    path.write_text("[\n" + text + "\n]\n")
 
 
 def main():
@@ -265,8 +283,8 @@ def main():
 
 
 warnings.simplefilter("ignore")
-if sys.argv[1:] == ["--sizes"]:
-    sizes()
+if sys.argv[1:2] == ["--sizes"]:
+    sizes(sys.argv[2:] or PROCESSORS)
 elif sys.argv[1:]:
     add(sys.argv[1:])
 else:

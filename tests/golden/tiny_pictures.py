@@ -117,6 +117,32 @@ class Qwen:
                     mm_token_type_ids=(ids == PLACEHOLDER).int())
 
 
+class Mllama(Fixed):
+    """A picture of 1 x 2 tiles, of 4 at most, which a token beyond the vocabulary stands for. As in the published
+    reference implementation, tokens in front of it have nothing from cross attention; transformers lets these attend to
+    all keys, padding included, and masks their feed-forward networks alone."""
+
+    def __init__(self, config, side, patch):
+        super().__init__(config, side, patch, 1, tiles=2)
+        self.tokens = [VOCAB]
+        self.layout = [1, 2, 0, 0]
+        self.seen = None
+
+    def inputs(self, ids):
+        pixels = torch.zeros(1, 1, 4, *self.pixels.shape[1:])
+        pixels[0, 0, :2] = self.pixels
+        self.seen = (ids[0] == VOCAB).cumsum(0) > 0
+        mask = torch.zeros(1, ids.shape[1], 1, 4, dtype=torch.long)
+        mask[0, self.seen, 0, :2] = 1
+        return dict(pixel_values=pixels, aspect_ratio_ids=torch.tensor([[2]]),
+                    aspect_ratio_mask=torch.tensor([[[1, 1, 0, 0]]]), cross_attention_mask=mask)
+
+    def prepare(self, net):
+        for layer in net.model.language_model.layers:
+            if hasattr(layer, "cross_attn"):
+                layer.cross_attn.register_forward_hook(lambda _, __, out: (out[0] * self.seen[None, :, None], *out[1:]))
+
+
 def config_of(architecture, kind, text, vision, **fields):
     return dict(architectures=[architecture], model_type=kind, tie_word_embeddings=False, torch_dtype="bfloat16",
                 text_config=TEXT | text, vision_config=VISION | vision) | fields
@@ -185,6 +211,17 @@ def models():
                  in_channels=3, out_hidden_size=64, patch_size=4, spatial_merge_size=2, spatial_patch_size=4,
                  window_size=32, fullatt_block_indexes=[1], tokens_per_second=2, temporal_patch_size=2),
             image_token_id=PLACEHOLDER, video_token_id=503, vision_start_token_id=504, vision_end_token_id=505)),
+        "mllama": lambda: Mllama(config_of(
+            "MllamaForConditionalGeneration", "mllama",
+            dict(model_type="mllama_text_model", head_dim=None, bos_token_id=2, intermediate_size=48, num_hidden_layers=4,
+                 cross_attention_layers=[1, 2], rope_theta=500000.0,
+                 rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                   original_max_position_embeddings=128)),
+            dict(model_type="mllama_vision_model", image_size=16, patch_size=4, attention_heads=2, num_global_layers=1,
+                 hidden_act="gelu", norm_eps=1e-5, max_num_tiles=4, intermediate_layers_indices=[0, 1],
+                 vision_output_dim=96,
+                 supported_aspect_ratios=[[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]),
+            image_token_index=VOCAB), 16, 4),
         "qwen3_vl": lambda: Qwen(qwen3_vl("", dict(num_hidden_layers=3)), 8, 14),
         "qwen3_vl_moe": lambda: Qwen(qwen3_vl(
             "_moe", dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1,
@@ -210,6 +247,10 @@ def randomise(net):
             noise = torch.randn(p.shape)
             if "lambda" in name:
                 p.copy_(1 + 0.3 * noise)
+            elif "gate" in name and p.numel() == 1:
+                p.copy_(0.7 + 0.2 * noise)
+            elif "tile_" in name or "gated_pos" in name:
+                p.copy_(0.4 * noise)
             elif p.dim() < 2:
                 p.add_(0.15 * noise)
             elif "embed_tokens" in name or "position_embedding" in name or "cls_token" in name:
@@ -252,8 +293,15 @@ def fit(net, model, prompts, wanted):
         optimiser.step()
 
 
-def load(folder):
-    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+def prepared(net, model):
+    if hasattr(model, "prepare"):
+        model.prepare(net)
+    return net.float().eval()
+
+
+def load(folder, model):
+    net = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    return prepared(net, model)
 
 
 def make(name, model):
@@ -262,7 +310,7 @@ def make(name, model):
     (folder / "config.json").write_text(json.dumps(model.config))
     torch.manual_seed(0)
     net = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
-    net = net.float().eval()
+    net = prepared(net, model)
     randomise(net)
     ids = iter((torch.randperm(VOCAB - 30)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
     prompts = [[next(ids) for _ in range(length)] for length in PROMPTS]
@@ -272,7 +320,7 @@ def make(name, model):
     net.to(torch.bfloat16).save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(model.config, indent=2))  # as it was, not as saved
     (folder / "generation_config.json").unlink(missing_ok=True)
-    net = load(folder)
+    net = load(folder, model)
     cases = []
     for i, prompt in enumerate(prompts):
         greedy, leads = [], []
@@ -298,12 +346,12 @@ def add_log_probs(name, model):
     model.rows = tensors["pixel_values"]
     if isinstance(model, Fixed):
         model.pixels = pixels_of(model.rows, model.pixels)
-    net, made = load(ROOT / "picture_models" / name), json.loads((golden / f"{name}.json").read_text())
+    net, made = load(ROOT / "picture_models" / name, model), json.loads((golden / f"{name}.json").read_text())
     for case in made["cases"]:
         prompt = case["prompt_ids"]
         with torch.no_grad():
             logits = logits_of(net, model, prompt).log_softmax(-1)
-        first = len(prompt) - prompt[::-1].index(PLACEHOLDER)
+        first = len(prompt) - prompt[::-1].index(model.tokens[0])
         case["prompt_log_probs"] = [round(float(logits[i - 1, prompt[i]]), 4) for i in range(first, len(prompt))]
     (golden / f"{name}.json").write_text(json.dumps(made))
 

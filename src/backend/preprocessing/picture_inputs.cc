@@ -196,7 +196,7 @@ std::vector<Output> picture_outputs(const std::vector<vision::Patches>& pictures
     for (const auto& grid : vision::grids_of(picture))
       grids.insert(grids.end(), grid.begin(), grid.end());
     const auto layout = vision::layout_of(picture);
-    if (picture.tiles_in_plane) tiles.insert(tiles.end(), layout.begin(), layout.end());
+    if (picture.has_layout()) tiles.insert(tiles.end(), layout.begin(), layout.end());
   }
   for (const vision::TokenSpan& span : spans) tokens.insert(tokens.end(), span.begin(), span.end());
   std::vector<Output> out;

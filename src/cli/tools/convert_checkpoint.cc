@@ -320,7 +320,8 @@ constexpr std::pair<std::string_view, std::string_view> kModelTypes[] = {
 // Checks flags of encoder-decoder models.
 Status check_encoder_decoder(const Args& args, const convert::ConvertOptions& options) {
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
-  const bool has_encoder = model.graph.model.num_cross_layers > 0;
+  const io::ModelFacts& facts = model.graph.model;
+  const bool has_encoder = facts.num_cross_layers > 0 && facts.pictures.patch_width == 0;
   const std::string& architecture = model.graph.model.architecture;
   if (args.given("--model_type")) {
     const std::string& type = args.text("--model_type");

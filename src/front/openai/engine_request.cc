@@ -227,7 +227,7 @@ void add_pictures(Inputs& inputs, const PromptPictures& prompt) {
     for (const auto& grid : vision::grids_of(picture->patches))
       grids.insert(grids.end(), grid.begin(), grid.end());
     const auto layout = vision::layout_of(picture->patches);
-    if (picture->patches.tiles_in_plane) tiles.insert(tiles.end(), layout.begin(), layout.end());
+    if (picture->patches.has_layout()) tiles.insert(tiles.end(), layout.begin(), layout.end());
   }
   for (const vision::TokenSpan& span : prompt.spans)
     spans.insert(spans.end(), span.begin(), span.end());

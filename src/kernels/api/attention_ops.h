@@ -84,12 +84,13 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
 // i - i % window, and to sinks. Score s = scale * (query . key); with a cap: cap * tanh(s / cap);
 // with ALiBi: s - alibi_slope() * (i - j). A sink logit is an additional score of each query
 // without a value: it enlarges the sum of weights (and m) only. Bidirectional (encoders): the row
-// has all positions of its text, and a query attends to all of them, j < the row's end. Relative
-// position bias (T5): score + bias[head][clamp(j - i, bias_first, bias_first + bias_width - 1) -
-// bias_first]. A bf16 cache has rounded values. MLA: the cache has keys only, rotated and rounded
-// like others; values are read from them. An i8 or f8e4m3 cache has, for a vector x of one token
-// and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the
-// value is scale * stored. amax < kSmallestScaled: zeros with scale 0; not finite: scale NaN.
+// has all positions of its text, and a query attends to all of them, j < the row's end; with
+// BatchView::last, which rows of one text may need, j <= the row's. Relative position bias (T5):
+// score + bias[head][clamp(j - i, bias_first, bias_first + bias_width - 1) - bias_first]. A bf16
+// cache has rounded values. MLA: the cache has keys only, rotated and rounded like others; values
+// are read from them. An i8 or f8e4m3 cache has, for a vector x of one token and head, scale = amax
+// / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the value is scale * stored.
+// amax < kSmallestScaled: zeros with scale 0; not finite: scale NaN.
 template <class F>
 struct AttentionOf {
   static constexpr std::string_view kName = "attention";
@@ -233,7 +234,8 @@ struct CrossScoresOf {
 };
 
 // Stores keys and values of an encoder's output for CrossAttention, at the tokens' positions of
-// the rows' blocks; rounded and scaled as by Attention.
+// the rows' blocks; rounded and scaled as by Attention. Tokens at positions behind their row's
+// cross_lengths are left out; without that array none is.
 template <class F>
 struct StoreKvOf {
   static constexpr std::string_view kName = "store_kv";
@@ -241,7 +243,7 @@ struct StoreKvOf {
   typename F::Value kv;  // f32 [n, 2 * heads.num_kv * heads.dim]: keys, values
   Heads heads;           // num_kv and dim count; latent 0
   typename F::Cache cache;
-  typename F::Step step = {};  // positions, row_of_token, block_table
+  typename F::Step step = {};  // positions, row_of_token, block_table, cross_lengths
 
   static constexpr auto fields() {
     return std::tuple(in("kv", &StoreKvOf::kv, {DType::kF32}).of(OutputRows::kTokens),

@@ -174,7 +174,8 @@ struct BatchView {
   const int32_t* after = nullptr;  // [n]
   const int32_t* cells = nullptr;  // [n] cells of keys and values
   // Last position that a token attends to: at least its own, ascending within a row, whose tokens
-  // have it; null: each token's own.
+  // have it; null: each token's own. Bidirectional attention: one for all tokens of a row, any of
+  // the positions in its blocks; null: the row's last.
   const int32_t* last = nullptr;  // [n]
   // Encoder output of each row, for cross attention; null: none in the step.
   const int32_t* cross_lengths = nullptr;  // [num_rows] positions; 0: none
@@ -187,9 +188,21 @@ struct BatchView {
 };
 
 // Whether cross attention of token `i` sees a position of the encoder's output.
-inline bool sees_encoder(const BatchView& step, int64_t i, int64_t position) {
+constexpr bool sees_encoder(const BatchView& step, int64_t i, int64_t position) {
   if (!step.cross_mask) return true;
   return step.cross_mask[i * step.cross_mask_words + position / 32] >> (position % 32) & 1;
+}
+
+// Whether it sees any.
+constexpr bool sees_any_key(const BatchView& step, int64_t i) {
+  const int32_t length = step.cross_lengths ? step.cross_lengths[step.row_of_token[i]] : 0;
+  if (!step.cross_mask) return length > 0;
+  const uint32_t* const words = step.cross_mask + i * step.cross_mask_words;
+  for (int32_t at = 0; at < length; at += 32) {
+    const uint32_t last = length - at < 32 ? (1u << (length - at)) - 1 : ~0u;
+    if ((words[at / 32] & last) != 0) return true;
+  }
+  return false;
 }
 
 // Cell of a position for token `i`: its ancestor's in the tree at that position, else the position.

@@ -24,12 +24,12 @@ namespace nereid::kernels {
 // Ops with kernels of a plan in form F. FusedLinear and CrossScores are made at binding; ids of
 // FusedLinear refer to the original plan.
 template <class F>
-using OpIn =
-    std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
-                 GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
-                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>,
-                 ScaleByPositionOf<F>, XieluOf<F>, SelectExpertsOf<F>, CrossAttentionOf<F>,
-                 StoreKvOf<F>, ShiftRowsOf<F>, AddFeaturesOf<F>>;
+using OpIn = std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>,
+                          AttentionOf<F>, GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>,
+                          RouteOf<F>, ExpertLinearOf<F>, HeadLinearOf<F>, WeightedSumOf<F>,
+                          GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>, ScaleByPositionOf<F>,
+                          XieluOf<F>, SelectExpertsOf<F>, CrossAttentionOf<F>, StoreKvOf<F>,
+                          ShiftRowsOf<F>, AddFeaturesOf<F>, AddTilePositionsOf<F>, GateRowsOf<F>>;
 
 template <class Variant, class... More>
 struct JoinedOps;
@@ -78,6 +78,8 @@ using CrossAttention = CrossAttentionOf<Ids>;
 using StoreKv = StoreKvOf<Ids>;
 using ShiftRows = ShiftRowsOf<Ids>;
 using AddFeatures = AddFeaturesOf<Ids>;
+using AddTilePositions = AddTilePositionsOf<Ids>;
+using GateRows = GateRowsOf<Ids>;
 using AllReduce = AllReduceOf<Ids>;
 using AllReduceNorm = AllReduceNormOf<Ids>;
 using AllGather = AllGatherOf<Ids>;
@@ -113,6 +115,8 @@ using CrossScores = CrossScoresOf<Views>;
 using StoreKv = StoreKvOf<Views>;
 using ShiftRows = ShiftRowsOf<Views>;
 using AddFeatures = AddFeaturesOf<Views>;
+using AddTilePositions = AddTilePositionsOf<Views>;
+using GateRows = GateRowsOf<Views>;
 using AllReduce = AllReduceOf<Views>;
 using AllReduceNorm = AllReduceNormOf<Views>;
 using AllGather = AllGatherOf<Views>;

@@ -124,6 +124,88 @@ struct AddPositionsOf {
   friend void reference(const AddPositionsOf<Views>& a);
 };
 
+// Learned positions of tiles: out[i] = x[i] + factor * table[row], row = component `component` of
+// the token's position; with `rows` > 0: component * rows + component 1, of tokens whose component
+// 1 is below `rows`. Rows outside the table add nothing, nor does a step that has no components.
+// factor: 1; with a gate tanh(gate), with `is_rest` 1 - tanh(gate).
+template <class F>
+struct AddTilePositionsOf {
+  static constexpr std::string_view kName = "add_tile_positions";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;       // f32 [n, hidden]
+  typename F::Weight table;  // [positions, hidden]
+  typename F::Weight gate;   // f32 [1]; may be absent
+  int32_t component = 0, rows = 0;
+  bool is_rest = false;
+  typename F::Value out;       // in place of x
+  typename F::Step step = {};  // components
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &AddTilePositionsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+                      matrix("table", &AddTilePositionsOf::table),
+                      vector("gate", &AddTilePositionsOf::gate).exact().maybe(),
+                      attribute("component", &AddTilePositionsOf::component),
+                      attribute("rows", &AddTilePositionsOf::rows),
+                      attribute("is_rest", &AddTilePositionsOf::is_rest),
+                      kernels::out("out", &AddTilePositionsOf::out, {DType::kF32})
+                          .of(OutputRows::kTokens)
+                          .in_place_of("x"),
+                      kernels::step(&AddTilePositionsOf::step));
+  }
+  static std::string_view check(const AddTilePositionsOf<Views>& a) {
+    if (a.x.cols != a.table.k || a.out.cols != a.x.cols) return "x and the table differ in width";
+    if (is_given(a.gate) && a.gate.k != 1) return "the gate is not one number";
+    if (a.is_rest && !is_given(a.gate)) return "there is no gate";
+    if (a.component < 0 || a.component >= kPositionComponents)
+      return "the component is out of range";
+    if (a.rows < 0) return "the rows are negative";
+    return {};
+  }
+  friend void reference(const AddTilePositionsOf<Views>& a);
+};
+
+// Row of the table for token i; -1: none.
+constexpr int64_t tile_row(const int32_t* components, int64_t i, int32_t component, int32_t rows,
+                           int64_t table_rows) {
+  const int32_t* const own = components + i * kPositionComponents;
+  int64_t row = own[component];
+  if (rows > 0) row = own[1] < rows ? row * rows + own[1] : -1;
+  return row < table_rows ? row : -1;
+}
+
+// out[i] = tanh(gate) * x[i]; without a gate x[i]. Zeros with `needs_keys` for tokens that see no
+// key of an encoder's output (see CrossAttention), and with `places` > 0 for tokens whose component
+// 1 is not below.
+template <class F>
+struct GateRowsOf {
+  static constexpr std::string_view kName = "gate_rows";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;      // f32 [n, width]
+  typename F::Weight gate;  // f32 [1]; may be absent
+  bool needs_keys = false;
+  int32_t places = 0;
+  typename F::Value out;       // in place of x
+  typename F::Step step = {};  // row_of_token, cross_lengths, cross_mask, components
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &GateRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+                      vector("gate", &GateRowsOf::gate).exact().maybe(),
+                      attribute("needs_keys", &GateRowsOf::needs_keys),
+                      attribute("places", &GateRowsOf::places),
+                      kernels::out("out", &GateRowsOf::out, {DType::kF32})
+                          .of(OutputRows::kTokens)
+                          .in_place_of("x"),
+                      kernels::step(&GateRowsOf::step));
+  }
+  static std::string_view check(const GateRowsOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    if (is_given(a.gate) && a.gate.k != 1) return "the gate is not one number";
+    if (a.places < 0) return "the places are negative";
+    return {};
+  }
+  friend void reference(const GateRowsOf<Views>& a);
+};
+
 // Position-scaled queries (Llama 4): out[i] = x[i] * (1 + growth * ln(1 + floor((position(i) +
 // offset) / period))).
 template <class F>

@@ -43,13 +43,13 @@ void set_slopes(const Attention& a, std::vector<float>& slopes) {
     slopes.push_back(alibi_slope(a, head));
 }
 
-// For each token the last position of its row.
+// For each token the last position that its row sees.
 void set_last(const BatchView& step, std::vector<int32_t>& last) {
   last.clear();
+  const int32_t* const positions = step.last ? step.last : step.positions;
   for (int32_t row = 0; row < step.num_rows; ++row)
     if (const int32_t end = step.row_begin[row + 1]; end > step.row_begin[row])
-      last.insert(last.end(), static_cast<size_t>(end - step.row_begin[row]),
-                  step.positions[end - 1]);
+      last.insert(last.end(), static_cast<size_t>(end - step.row_begin[row]), positions[end - 1]);
 }
 
 AttentionRaw raw_args(const View& x, const Heads& heads, const CacheView& c) {
@@ -204,7 +204,9 @@ Status launch_cross_attention(const Raw& raw, const CrossAttention& a, ThreadPoo
 
 Status launch_store_kv(const Raw& raw, const StoreKv& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  store_tokens(raw, raw_args(a), a.kv.rows, pool);
+  AttentionRaw args = raw_args(a);
+  args.lengths = a.step.cross_lengths;
+  store_tokens(raw, args, a.kv.rows, pool);
   return ok();
 }
 

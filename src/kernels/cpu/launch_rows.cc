@@ -125,6 +125,39 @@ Status launch_add_positions(const AddPositions& a, ThreadPool& pool) {
   return ok();
 }
 
+Status launch_add_tile_positions(const AddTilePositions& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  if (!a.step.components) return ok();
+  float factor = is_given(a.gate) ? std::tanh(a.gate.as_f32()[0]) : 1;
+  if (a.is_rest) factor = 1 - factor;
+  for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* const out = a.out.row<float>(i);
+      const int64_t row = tile_row(a.step.components, i, a.component, a.rows, a.table.n);
+      if (row >= 0)
+        for_row(a.table, row, [&](int64_t c, float value) { out[c] += factor * value; });
+    }
+  });
+  return ok();
+}
+
+Status launch_gate_rows(const GateRows& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const float factor = is_given(a.gate) ? std::tanh(a.gate.as_f32()[0]) : 1;
+  for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* const out = a.out.row<float>(i);
+      const bool has_place = a.places == 0 || !a.step.components ||
+                             a.step.components[i * kPositionComponents + 1] < a.places;
+      if (!has_place || (a.needs_keys && !sees_any_key(a.step, i)))
+        std::fill(out, out + a.out.cols, 0.0f);
+      else if (is_given(a.gate))
+        for (int64_t c = 0; c < a.out.cols; ++c) out[c] *= factor;
+    }
+  });
+  return ok();
+}
+
 Status launch_scale_by_position(const ScaleByPosition& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
@@ -336,6 +369,16 @@ Table<AddPositions> table<AddPositions>() {
 template <>
 Table<AddFeatures> table<AddFeatures>() {
   return generic<AddFeatures, launch_add_features>();
+}
+
+template <>
+Table<AddTilePositions> table<AddTilePositions>() {
+  return generic<AddTilePositions, launch_add_tile_positions>();
+}
+
+template <>
+Table<GateRows> table<GateRows>() {
+  return generic<GateRows, launch_gate_rows>();
 }
 template <>
 Table<ScaleByPosition> table<ScaleByPosition>() {

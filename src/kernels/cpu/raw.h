@@ -166,6 +166,7 @@ struct AttentionRaw {
   const uint32_t* mask;  // [tokens, mask_words] bits of visible positions, or null: all are
   int64_t mask_words;
   const int32_t* row_of_token;
+  const int32_t* lengths;  // attention_store(): of rows, positions from there on are left out; null
   const int32_t* block_table;
   const int32_t* after;  // draft trees, with cells, or null
   const int32_t* cells;

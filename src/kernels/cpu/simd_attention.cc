@@ -129,6 +129,7 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
   using Cell = typename Cache::Cell;
   for (int64_t token = begin; token < end; ++token) {
     const int64_t position = a.positions[token];
+    if (a.lengths && position >= a.lengths[a.row_of_token[token]]) continue;
     for (int64_t head = 0; head < a.kv_heads; ++head) {
       const CachePlace at =
           place_of(a, a.row_of_token[token], head, a.cells ? a.cells[token] : position);

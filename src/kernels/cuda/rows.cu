@@ -91,6 +91,36 @@ __global__ void add_features_kernel(const int32_t* tokens, const __nv_bfloat16* 
     x[blockIdx.x * stride + c] += load(features + row * feature_width + column + c);
 }
 
+// See AddTilePositions.
+__global__ void add_tile_positions_kernel(const int32_t* components, const float* gate,
+                                          bool is_rest, int component, int rows,
+                                          const __nv_bfloat16* table, int64_t table_rows,
+                                          int64_t hidden, float* x, int64_t stride) {
+  let_next_begin();
+  wait_for_previous();
+  const int64_t row = tile_row(components, blockIdx.x, component, rows, table_rows);
+  if (row < 0) return;
+  float factor = gate ? tanhf(*gate) : 1.0f;
+  if (is_rest) factor = 1.0f - factor;
+  for (int64_t c = threadIdx.x; c < hidden; c += kThreads)
+    x[blockIdx.x * stride + c] += factor * load(table + row * hidden + c);
+}
+
+// See GateRows. `step`: with arrays of the device.
+__global__ void gate_rows_kernel(BatchView step, const float* gate, bool needs_keys, int places,
+                                 int64_t width, float* x, int64_t stride) {
+  let_next_begin();
+  wait_for_previous();
+  const int64_t i = blockIdx.x;
+  const bool has_place =
+      places == 0 || !step.components || step.components[i * kPositionComponents + 1] < places;
+  const bool is_kept = has_place && (!needs_keys || sees_any_key(step, i));
+  if (is_kept && !gate) return;
+  const float factor = is_kept ? tanhf(*gate) : 0.0f;
+  for (int64_t c = threadIdx.x; c < width; c += kThreads)
+    x[i * stride + c] = is_kept ? factor * x[i * stride + c] : 0.0f;
+}
+
 __global__ void scale_by_position_kernel(const int32_t* positions, float growth, int period,
                                          int offset, int64_t width, float* x, int64_t stride) {
   let_next_begin();
@@ -155,6 +185,24 @@ cudaError_t launch(const AddPositions& a, const Scratch&, cudaStream_t stream) {
                            static_cast<float*>(a.out.data), a.out.stride);
 }
 
+const float* number_of(const WeightView& gate) { return is_given(gate) ? gate.as_f32() : nullptr; }
+
+cudaError_t launch(const AddTilePositions& a, const Scratch&, cudaStream_t stream) {
+  if (!a.step.components) return cudaSuccess;
+  return launch_overlapped(add_tile_positions_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
+                           kThreads, 0, stream, a.step.components, number_of(a.gate), a.is_rest,
+                           int{a.component}, int{a.rows},
+                           static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
+                           static_cast<float*>(a.out.data), a.out.stride);
+}
+
+cudaError_t launch(const GateRows& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(gate_rows_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
+                           kThreads, 0, stream, a.step, number_of(a.gate), a.needs_keys,
+                           int{a.places}, a.out.cols, static_cast<float*>(a.out.data),
+                           a.out.stride);
+}
+
 cudaError_t launch(const ScaleByPosition& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(scale_by_position_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
                            kThreads, 0, stream, a.step.positions, a.growth, int{a.period},
@@ -197,6 +245,14 @@ Row<AddPositions> row<AddPositions>() {
 }
 template <>
 Row<AddFeatures> row<AddFeatures>() {
+  return {launch};
+}
+template <>
+Row<AddTilePositions> row<AddTilePositions>() {
+  return {launch, has_float_rows<AddTilePositions>};
+}
+template <>
+Row<GateRows> row<GateRows>() {
   return {launch};
 }
 template <>

@@ -274,7 +274,7 @@ Table<ExpertLinear> table<ExpertLinear>() {
 template <>
 Table<Attention> table<Attention>() {
   const auto can = [](const Attention& a, const DeviceInfo&) {
-    return grid_rows(a) <= kMaxRows && !a.cache.has_last && takes_attention(a);
+    return grid_rows(a) <= kMaxRows && (a.bidirectional || !a.cache.has_last) && takes_attention(a);
   };
   const auto run = [](const Attention& args, Stream& stream) -> Status {
     RETURN_IF_ERROR(validate(args));

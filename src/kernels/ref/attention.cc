@@ -115,6 +115,8 @@ void store_tokens(const Attention& a) {
   const Heads& h = a.heads;
   const CacheView& cache = a.cache;
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
+    if (a.step.cross_lengths && a.step.positions[i] >= a.step.cross_lengths[a.step.row_of_token[i]])
+      continue;
     for (int64_t head = 0; head < h.num_kv; ++head) {
       const LineAddress line = place_of(a, i, a.step.positions[i], head);
       store_line(head_vector(a, i, h.num + head, is_given(a.angles)), key_line(cache, line, h.dim),
@@ -152,7 +154,8 @@ std::vector<int32_t> positions_seen_by(const Attention& a, int64_t i) {
   std::vector<int32_t> positions;
   if (a.bidirectional) {
     const int32_t end = a.step.row_begin[a.step.row_of_token[i] + 1];
-    for (int32_t at = 0; at <= a.step.positions[end - 1]; ++at) positions.push_back(at);
+    const int32_t last = (a.step.last ? a.step.last : a.step.positions)[end - 1];
+    for (int32_t at = 0; at <= last; ++at) positions.push_back(at);
     return positions;
   }
   const int32_t own = a.step.positions[i], chunk = chunk_of(a);
@@ -245,7 +248,9 @@ std::vector<int32_t> positions_of_encoder(const BatchView& step, int64_t i) {
 }  // namespace
 
 void reference(const Attention& a) {
-  store_tokens(a);
+  Attention own = a;
+  own.step.cross_lengths = nullptr;
+  store_tokens(own);
   for (int64_t i = 0; i < a.qkv.rows; ++i) attend_token(a, i, positions_seen_by(a, i));
 }
 
@@ -280,6 +285,7 @@ void reference(const StoreKv& a) {
   b.step.row_of_token = a.step.row_of_token;
   b.step.block_table = a.step.block_table;
   b.step.max_blocks = a.step.max_blocks;
+  b.step.cross_lengths = a.step.cross_lengths;
   store_tokens(b);
 }
 

@@ -449,6 +449,30 @@ void reference(const AddFeatures& a) {
   }
 }
 
+void reference(const AddTilePositions& a) {
+  if (!a.step.components) return;
+  double factor = 1;
+  if (is_given(a.gate)) factor = std::tanh(double{a.gate.as_f32()[0]});
+  if (a.is_rest) factor = 1 - factor;
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const int64_t row = tile_row(a.step.components, i, a.component, a.rows, a.table.n);
+    for (int64_t c = 0; row >= 0 && c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] =
+          static_cast<float>(a.x.row<float>(i)[c] + factor * weight_at(a.table, row, c));
+  }
+}
+
+void reference(const GateRows& a) {
+  const double factor = is_given(a.gate) ? std::tanh(double{a.gate.as_f32()[0]}) : 1;
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const bool has_place = a.places == 0 || !a.step.components ||
+                           a.step.components[i * kPositionComponents + 1] < a.places;
+    const bool is_kept = has_place && (!a.needs_keys || sees_any_key(a.step, i));
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = is_kept ? static_cast<float>(factor * a.x.row<float>(i)[c]) : 0;
+  }
+}
+
 namespace {
 
 // The bilinear mean of four rows of the table.

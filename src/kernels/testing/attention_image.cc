@@ -35,7 +35,7 @@ void add_index_arrays(AttentionImage& l, Image& image) {
   std::vector<int32_t> lengths;
   for (size_t r = 0; r < l.shape.sequences.size(); ++r) {
     const Sequence& s = l.shape.sequences[r];
-    lengths.push_back(s.start);
+    lengths.push_back(s.start + (l.shape.is_partial ? s.whole : 0));
     for (int32_t i = 0; i < s.count; ++i) {
       const int32_t in_tree = i + static_cast<int32_t>(s.after.size()) - s.count;
       cells.push_back(s.start + i);
@@ -43,7 +43,8 @@ void add_index_arrays(AttentionImage& l, Image& image) {
       positions.push_back(after.back() > 0
                               ? positions[positions.size() - static_cast<size_t>(after.back())] + 1
                               : cells.back());
-      last.push_back(i < s.whole ? s.start + s.whole - 1 : positions.back());
+      last.push_back(i < s.whole || l.shape.bidirectional ? s.start + s.whole - 1
+                                                          : positions.back());
       l.rows.push_back(static_cast<int32_t>(r));
     }
     row_begin.push_back(static_cast<int32_t>(positions.size()));
@@ -190,6 +191,7 @@ BatchView step_of(const AttentionImage& l, std::byte* base, int64_t begin, int64
   step.positions = ints(l.positions) + begin;
   if (s.has_trees()) step.after = ints(l.after) + begin, step.cells = ints(l.cells) + begin;
   if (s.has_last()) step.last = ints(l.last) + begin;
+  if (s.is_partial) step.cross_lengths = ints(l.lengths) + row;
   step.block_table = blocks;
   step.max_blocks = l.max_blocks;
   return step;

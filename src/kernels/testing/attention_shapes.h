@@ -13,7 +13,9 @@ namespace nereid::kernels::testing {
 struct Sequence {
   int32_t start, count;             // cached positions, new tokens
   std::vector<int32_t> after = {};  // BatchView::after of the last tokens
-  int32_t whole = 0;                // the first so many of the new tokens attend to one another
+  // The first so many of the new tokens attend to one another. Bidirectional: the new tokens attend
+  // to these and to cached ones. With `is_partial` they are stored, others are not.
+  int32_t whole = 0;
 };
 
 struct AttentionShape {
@@ -33,6 +35,7 @@ struct AttentionShape {
   int32_t bias_first = 0, bias_width = 0;  // relative position bias; 0 = none
   bool cross = false;   // cross attention: `start` is the encoder output's length
   bool masked = false;  // cross attention: with a mask of positions
+  bool is_partial = false;
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
   bool has_last() const {
@@ -421,6 +424,18 @@ inline const AttentionShape kAttentionShapes[] = {
      .d = 24,
      .latent = 16,
      .bidirectional = true},
+    // Bidirectional, attending to others of the text than the row's.
+    {.sequences = {{0, 100, {}, 100}, {70, 40, {}, 1}, {3, 1, {}, 1}, {0, 50, {}, 20}},
+     .heads = 4,
+     .kv_heads = 2,
+     .d = 64,
+     .bidirectional = true},
+    {.sequences = {{0, 30, {}, 7}, {20, 9, {}, 2}},
+     .heads = 3,
+     .kv_heads = 3,
+     .d = 36,
+     .block = 16,
+     .bidirectional = true},
     // Tokens of pictures that attend to one another, with windows and without.
     {.sequences = {{0, 100, {}, 70}, {37, 1}, {20, 40, {}, 40}},
      .heads = 4,
@@ -483,6 +498,11 @@ inline const AttentionShape kStoreKvShapes[] = {
     {.sequences = {{0, 33}}, .heads = 8, .kv_heads = 8, .d = 128},
     {.sequences = {{90, 3}, {1, 1}}, .heads = 1, .kv_heads = 1, .d = 14, .block = 7},
     {.sequences = {{20, 9}}, .heads = 4, .kv_heads = 2, .d = 80},
-    {.sequences = {{0, 6}, {3, 1}}, .heads = 2, .kv_heads = 1, .d = 320}};
+    {.sequences = {{0, 6}, {3, 1}}, .heads = 2, .kv_heads = 1, .d = 320},
+    {.sequences = {{0, 40, {}, 25}, {3, 9, {}, 0}, {10, 5, {}, 5}},
+     .heads = 2,
+     .kv_heads = 2,
+     .d = 64,
+     .is_partial = true}};
 
 }  // namespace nereid::kernels::testing

@@ -95,6 +95,10 @@ const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>();
 template <>
 const std::vector<Case<AddFeatures>>& cases<AddFeatures>();
 template <>
+const std::vector<Case<AddTilePositions>>& cases<AddTilePositions>();
+template <>
+const std::vector<Case<GateRows>>& cases<GateRows>();
+template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>
 const std::vector<Case<ShiftRows>>& cases<ShiftRows>();

@@ -78,10 +78,13 @@ Op make_cross_args(const AttentionImage& l, std::byte* base, int64_t begin, int6
 template <class Op>
 Case<Op> finish_cross(Case<Op> c, const AttentionImage& l) {
   const AttentionShape& s = l.shape;
-  c.name = fmt::format(
-      "sequences={} first={}+{} heads={}/{} d={} block={} kv={} keys={}{}", s.sequences.size(),
-      s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d, s.block, name_of(s.kv),
-      s.keys == KeyLayout::kPanels ? "panels" : "lines", s.masked ? " masked" : "");
+  c.name = fmt::format("sequences={} first={}+{} heads={}/{} d={} block={} kv={} keys={}{}",
+                       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads,
+                       s.kv_heads, s.d, s.block, name_of(s.kv),
+                       s.keys == KeyLayout::kPanels ? "panels" : "lines",
+                       s.masked       ? " masked"
+                       : s.is_partial ? " partial"
+                                      : "");
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_cross_args<Op>(l, base, begin, count);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "runtime/prompts/pictures.h"
 #include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
@@ -31,6 +32,58 @@ void add_feature_rows(const sched::ScheduledRow& row, size_t index, int32_t bloc
     to.step.feature_rows.push_back(blocks[static_cast<size_t>(i / block_tokens)] * block_tokens +
                                    i % block_tokens);
   }
+}
+
+// A picture that tokens of a row read by cross attention.
+struct Across {
+  const EncoderRows* rows;
+  std::span<const sched::BlockId> blocks;
+  int32_t first = 0;  // position of cross attention
+};
+
+// Bits of the positions that each token of the row reads.
+void add_across_mask(const sched::ScheduledRow& row, std::span<const Across> pictures,
+                     const RowMessage& to) {
+  const auto words = static_cast<size_t>(exec::cross_mask_words(to.out.cross_length));
+  std::vector<uint32_t>& all = to.step.cross_masks;
+  for (int32_t at = row.start; at < row.end(); ++at) {
+    const size_t first = all.size();
+    all.resize(first + words);
+    for (const Across& picture : pictures) {
+      if (at < picture.rows->begin || at >= picture.rows->seen_end) continue;
+      const int32_t end = picture.first + picture.rows->num_results;
+      for (int32_t i = picture.first; i < end; ++i)
+        all[first + static_cast<size_t>(i / 32)] |= 1u << (i % 32);
+    }
+  }
+  to.out.has_cross_mask = 1;
+}
+
+// The pictures that tokens of the row read, each from the next multiple of across_unit() on.
+void add_across(const sched::ScheduledRow& row, int32_t block_tokens, const RowMessage& to) {
+  const std::vector<EncoderRows>& inputs = runtime::payload_of(row).encoder_inputs;
+  const int32_t unit = across_unit(block_tokens);
+  std::vector<Across> pictures;
+  bool is_whole = true;  // each token reads all positions
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const EncoderRows& input = inputs[i];
+    if (input.begin >= row.start && input.begin < row.end())
+      to.tokens[static_cast<size_t>(input.begin - row.start)] = exec::kTokenRowEnd;
+    if (input.begin >= row.end() || input.seen_end <= row.start) continue;
+    is_whole &= input.begin <= row.start && input.seen_end >= row.end() && pictures.empty();
+    std::vector<int32_t>& blocks = to.step.cross_blocks;
+    // Positions between two pictures are masked; their blocks are any.
+    const int32_t first = (to.out.cross_length + unit - 1) / unit * unit;
+    if (!pictures.empty())
+      for (int32_t at =
+               static_cast<int32_t>(exec::num_blocks_for(to.out.cross_length, block_tokens));
+           at < first / block_tokens; ++at)
+        blocks.push_back(pictures.back().blocks.back());
+    pictures.push_back({&input, row.sequence->result_blocks(i), first});
+    blocks.insert(blocks.end(), pictures.back().blocks.begin(), pictures.back().blocks.end());
+    to.out.cross_length = first + input.num_results;
+  }
+  if (!pictures.empty() && !is_whole) add_across_mask(row, pictures, to);
 }
 
 // Positions of a prompt with pictures have components; behind it they are cell + offset.
@@ -124,6 +177,7 @@ bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&
     step.encoder_inputs.push_back({.num_tokens = input.length,
                                    .num_parts = input.num_parts,
                                    .num_windows = static_cast<int32_t>(input.windows.size()),
+                                   .num_padding = input.num_padding,
                                    .is_returned = is_returned(encode, in_flight_.back()) ? 1 : 0});
     step.encoder_windows.insert(step.encoder_windows.end(), input.windows.begin(),
                                 input.windows.end());
@@ -150,6 +204,8 @@ void EncoderInputs::write(const sched::ScheduledRow& row, const RowMessage& to) 
   add_components(row, payload_of(row), to);
   add_last(row, to);
   const std::vector<EncoderSpec>& inputs = row.sequence->spec().encoder_inputs;
+  if (!inputs.empty() && payload_of(row).encoder_inputs.front().has_mark)
+    return add_across(row, block_tokens_, to);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].end == EncoderSpec::kAllTokens) {
       to.out.cross_length = inputs[i].length;

@@ -20,6 +20,12 @@ struct EncoderRows {
   int32_t row_tokens = 0;   // tokens of a picture's row, behind which a text token stands; 0: none
   // Tokens that read the result, see sched::EncoderSpec.
   int32_t begin = 0, end = sched::EncoderSpec::kAllTokens;
+  // Pictures that the decoder reads by cross attention, with end kAllTokens: the token at `begin`
+  // stands for it; tokens [begin, seen_end) read it. The last num_padding positions attend to the
+  // others alone and have no results.
+  bool has_mark = false;
+  int32_t seen_end = 0;
+  int32_t num_padding = 0;
   std::vector<TokenId> token_ids;
   std::vector<uint16_t> rows;       // of features, bits of bf16 numbers: a row for each position
   std::vector<int32_t> components;  // of the positions, kPositionComponents each; or none

@@ -47,7 +47,8 @@ StatusOr<std::unique_ptr<PictureEncoder>> PictureEncoder::create(
   const io::PictureFacts& facts = model.pictures;
   if (facts.patch_width == 0)
     return unsupported("{}: {} has no vision encoder", model_dir.string(), model.architecture);
-  if (facts.grid == 0 || facts.row_breaks || facts.tiles_in_plane || facts.window > 0)
+  if (facts.grid == 0 || facts.row_breaks || facts.tiles_in_plane || facts.in_cross ||
+      facts.window > 0)
     return unsupported(
         "{}: pictures of {} have several sizes; allowed are models whose pictures have one, as "
         "LLaVA's",

@@ -29,6 +29,7 @@ Plane plane_of(const Picture& p, const io::PictureFacts& facts) {
 
 // Tokens that stand for a picture, breaks of rows included.
 int64_t num_tokens(const Picture& p, const io::PictureFacts& facts) {
+  if (facts.in_cross) return 1;
   if (facts.tiles_in_plane) {
     const Plane plane = plane_of(p, facts);
     const int64_t whole = int64_t{p.height / facts.merge} * (p.width / facts.merge);
@@ -52,7 +53,19 @@ int64_t prompt_offset(std::span<const Picture> pictures, const io::PictureFacts&
   return offset;
 }
 
+// A picture that is all tiles.
+Status check_arrangement(const Picture& p) {
+  if (p.tile_rows < 1 || p.tile_columns < 1 || p.tile_rows > p.frames ||
+      p.frames != int64_t{p.tile_rows} * p.tile_columns)
+    return invalid_argument("tile_rows, tile_columns: {} x {} tiles of {} frames", p.tile_rows,
+                            p.tile_columns, p.frames);
+  if (p.cut_rows == 0 && p.cut_columns == 0) return ok();
+  return invalid_argument("cut_rows, cut_columns: {}, {}; the model's pictures have 0", p.cut_rows,
+                          p.cut_columns);
+}
+
 Status check_tiles(const Picture& p, const io::PictureFacts& facts) {
+  if (facts.in_cross) return check_arrangement(p);
   if (!facts.tiles_in_plane) {
     if (p.tile_rows == 0 && p.tile_columns == 0 && p.cut_rows == 0 && p.cut_columns == 0)
       return ok();
@@ -212,8 +225,59 @@ std::vector<int32_t> plane_rows(const Picture& p, const io::PictureFacts& facts)
   return out;
 }
 
+// Number of the arrangement of tiles, from 1 on: by rows, then by columns.
+int32_t arrangement_of(const Picture& p, int32_t max_tiles) {
+  int32_t number = p.tile_columns;
+  for (int32_t rows = 1; rows < p.tile_rows; ++rows) number += max_tiles / rows;
+  return number;
+}
+
+// The places of all tiles, missing ones behind the picture's, then the padding of each.
+void add_tile_rows(const Picture& p, const PlaneOrder& order, const io::PictureFacts& facts,
+                   EncoderRows& out) {
+  const int32_t tiles = facts.max_frames, places = facts.grid * facts.grid + facts.class_tokens;
+  int32_t num_tilings = 1;
+  for (int32_t rows = 1; rows <= tiles; ++rows) num_tilings += tiles / rows;
+  const int32_t first = arrangement_of(p, tiles) * tiles, none = num_tilings * tiles;
+  for (int32_t tile = 0; tile < tiles; ++tile)
+    for (int32_t place = 0; place < places; ++place)
+      out.components.insert(
+          out.components.end(),
+          {first + tile, place, place < facts.class_tokens ? none : first + tile});
+  for (int32_t tile = 0; tile < tiles; ++tile)
+    for (int32_t i = 0; i < facts.frame_padding; ++i)
+      out.components.insert(out.components.end(), {first + tile, places, none});
+  out.length = tiles * (places + facts.frame_padding);
+  out.num_results = p.frames * places;
+  out.num_padding = out.length - out.num_results;
+  out.rows = patch_rows(p, order, facts);
+  out.rows.resize(static_cast<size_t>(out.length) * static_cast<size_t>(facts.patch_width));
+}
+
+// A token reads the pictures of the last group of tokens that stand for some, without others
+// between. Source: get_cross_attention_token_mask() of transformers.
+void set_seen(std::vector<EncoderRows>& inputs) {
+  int32_t end = sched::EncoderSpec::kAllTokens;
+  for (size_t i = inputs.size(); i-- > 0;) {
+    const bool has_next = i + 1 < inputs.size();
+    if (has_next && inputs[i + 1].begin > inputs[i].begin + 1) end = inputs[i + 1].begin;
+    inputs[i].seen_end = end;
+  }
+}
+
+EncoderRows input_across(const Picture& p, const PictureRules& rules,
+                         const std::string& cache_salt) {
+  EncoderRows out;
+  out.key = picture_digest(p, cache_salt);
+  out.begin = p.first_token;
+  out.has_mark = true;
+  add_tile_rows(p, plane_order(p, rules.facts), rules.facts, out);
+  return out;
+}
+
 EncoderRows input_of(const Picture& p, const PictureRules& rules, const std::string& cache_salt) {
   const io::PictureFacts& facts = rules.facts;
+  if (facts.in_cross) return input_across(p, rules, cache_salt);
   const PlaneOrder order = plane_order(p, facts);
   EncoderRows out;
   out.key = picture_digest(p, cache_salt);
@@ -238,6 +302,9 @@ Status check_pictures(const Request& request, const PictureRules& rules) {
   if (request.pictures.empty()) return ok();
   if (rules.facts.patch_width == 0)
     return invalid_argument("pictures: {} of them; the model takes none", request.pictures.size());
+  if (rules.facts.in_cross && request.pictures.size() > kMaxAcross)
+    return invalid_argument("pictures: {} of them; at most {} are allowed", request.pictures.size(),
+                            kMaxAcross);
   int64_t begin = 0;
   size_t bytes = 0;
   for (size_t i = 0; i < request.pictures.size(); ++i) {
@@ -268,6 +335,7 @@ std::vector<EncoderRows> picture_inputs(std::vector<Picture> pictures, const Pic
     inputs.push_back(input_of(picture, rules, cache_salt));
     picture.patches = {};
   }
+  if (rules.facts.in_cross) set_seen(inputs);
   return inputs;
 }
 
@@ -279,8 +347,8 @@ void add_picture_keys(std::span<const EncoderRows> inputs, size_t num_tokens,
     sched::InputKey key;
     static_assert(sizeof(key) <= SHA256_DIGEST_LENGTH);
     std::memcpy(&key, input.key.data(), sizeof(key));
-    for (int32_t at = input.begin; at < input.end; ++at, ++key.low)
-      keys[static_cast<size_t>(at)] = key;
+    const int32_t end = input.has_mark ? input.begin + 1 : input.end;
+    for (int32_t at = input.begin; at < end; ++at, ++key.low) keys[static_cast<size_t>(at)] = key;
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 namespace nereid::runtime {
 
 inline constexpr size_t kMaxPictureBytes = size_t{1} << 29;  // of a request
+inline constexpr int32_t kMaxAcross = 4;  // pictures that a prompt reads by cross attention
 
 // The pictures that a model takes.
 struct PictureRules {
@@ -25,8 +27,9 @@ struct PictureRules {
   int32_t max_positions = 0;    // of the decoder
 
   PictureFacts shown() const {
-    return {facts.patch_width, facts.merge,      max_patches,         facts.grid,
-            facts.max_frames,  facts.row_breaks, facts.tiles_in_plane};
+    return {
+        facts.patch_width, facts.merge,      max_patches,          facts.grid,
+        facts.max_frames,  facts.row_breaks, facts.tiles_in_plane, facts.in_cross ? kMaxAcross : 0};
   }
 };
 
@@ -36,6 +39,16 @@ Status check_pictures(const Request& request, const PictureRules& rules);
 // Encoder inputs of checked pictures, whose patches they take.
 std::vector<EncoderRows> picture_inputs(std::vector<Picture> pictures, const PictureRules& rules,
                                         const std::string& cache_salt);
+
+// Positions of cross attention that begin a picture are multiples of this number: tiles of keys,
+// and whole blocks, so that the place does not change the order of additions.
+constexpr int32_t across_unit(int32_t block_tokens) { return std::lcm(block_tokens, 64); }
+// Positions of the longest row of cross attention to pictures.
+constexpr int32_t max_across_length(const io::PictureFacts& facts, int32_t block_tokens) {
+  const int32_t picture = facts.max_frames * (facts.grid * facts.grid + facts.class_tokens);
+  const int32_t unit = across_unit(block_tokens);
+  return kMaxAcross * ((picture + unit - 1) / unit * unit);
+}
 
 // Adds the keys of the tokens that stand for pictures to `keys`, one for each of `num_tokens`
 // tokens or none.

@@ -397,6 +397,18 @@ int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
          static_cast<int32_t>(r.prompt_table->values.size()) / bounds.embedding_width;
 }
 
+// The id behind the vocabulary may stand for a picture that is read by cross attention.
+Status check_input_ids(const Request& r, const RequestBounds& bounds) {
+  const bool has_marks = bounds.pictures.facts.in_cross && !r.pictures.empty();
+  if (!has_marks) return check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds));
+  std::vector<TokenId> others = r.input_token_ids;
+  for (const Picture& picture : r.pictures) {
+    TokenId& id = others[static_cast<size_t>(picture.first_token)];
+    if (id == bounds.vocab_size) id = 0;
+  }
+  return check_ids("input_token_ids", others, num_input_ids(r, bounds));
+}
+
 // Checks the requirements of `field` for per-token work on the host.
 Status check_host_steps(std::string_view field, const Request& r, const RequestBounds& bounds) {
   if (!bounds.has_tokenizer)
@@ -529,7 +541,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_encoder_input(r, bounds));
   RETURN_IF_ERROR(check_pictures(r, bounds.pictures));
   RETURN_IF_ERROR(check_prompt_table(r, bounds));
-  RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
+  RETURN_IF_ERROR(check_input_ids(r, bounds));
   RETURN_IF_ERROR(check_drafts(r, bounds));
   RETURN_IF_ERROR(check_draft_logits(r, bounds));
   RETURN_IF_ERROR(check_own_lookahead(r, bounds));

@@ -39,6 +39,7 @@ constexpr Texts kTexts[] = {
     {"<IMG_CONTEXT>", "", "<img>", "</img>", true},
     {"[IMG]", "", "", "", false},
     {"<image>", "", "", "", false},
+    {"<|image|>", "", "", "", false},
 };
 
 // Special tokens divide a text, so that each part between them has ids of its own.

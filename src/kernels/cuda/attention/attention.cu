@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kStoreThreads) store_kernel(AttentionParams p)
   if (p.few_tokens > 0 && p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens &&
       !has_tree(p, row))
     return;
+  if (p.cross_lengths && p.positions[token] >= p.cross_lengths[row]) return;
   const int lines = (p.latent > 0 ? 1 : 2) * p.num_kv_heads;
   const int heads = lines + (p.stores_queries ? p.num_heads : 0);
   constexpr int kWarps = kStoreThreads / kWarp;
@@ -323,6 +324,7 @@ AttentionParams params_of(const Attention& a) {
   p.sink = a.cache.sink;
   p.chunk = chunk_of(a);
   p.bidirectional = a.bidirectional;
+  p.last = a.bidirectional ? a.step.last : nullptr;
   p.bias = is_given(a.bias) ? static_cast<const float*>(a.bias.data) : nullptr;
   p.bias_first = a.bias_first;
   p.bias_width = a.bias_width;

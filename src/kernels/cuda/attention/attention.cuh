@@ -25,13 +25,16 @@ struct AttentionParams {
   const __nv_bfloat16* sinks;  // or null
   const float* bias;           // relative position bias [num_heads, bias_width], or null
   const int32_t* positions;    // null: cross attention
+  const int32_t* last;         // bidirectional: BatchView::last, or null
   const int32_t* row_begin;
   const int32_t* row_of_token;
   const int32_t* block_table;
   const int32_t* after;  // BatchView::after, or null: no row of the step has a tree
   const int32_t* cells;
-  const int32_t* cross_lengths;  // cross attention: keys of each row; null: none in any row
-  const uint32_t* cross_mask;    // cross attention: BatchView::cross_mask, or null
+  // Cross attention: keys of each row; null: none in any row. Storing: keys of each row that are
+  // stored; null: all.
+  const int32_t* cross_lengths;
+  const uint32_t* cross_mask;  // cross attention: BatchView::cross_mask, or null
   int cross_mask_words;
   __nv_bfloat16* out;
   int64_t out_stride;
@@ -258,7 +261,7 @@ inline __device__ KeyRange keys_of(const AttentionParams& p, int first_position,
 // Last position that a query sees; -1: none.
 inline __device__ int last_of(const AttentionParams& p, int row, int position) {
   if (!p.positions) return p.cross_lengths ? p.cross_lengths[row] - 1 : -1;
-  return p.bidirectional ? p.positions[p.row_begin[row + 1] - 1] : position;
+  return p.bidirectional ? (p.last ? p.last : p.positions)[p.row_begin[row + 1] - 1] : position;
 }
 
 // Relative position bias * log2(e) of a query for the key `ahead` positions after it.

@@ -77,6 +77,7 @@ cudaError_t launch_store_kv(const StoreKv& a, const Scratch&, cudaStream_t strea
   p.row_of_token = a.step.row_of_token;
   p.block_table = a.step.block_table;
   p.max_blocks = a.step.max_blocks;
+  p.cross_lengths = a.step.cross_lengths;
   return launch_store_lines(p, a.cache.type, static_cast<int>(a.kv.rows), stream);
 }
 
