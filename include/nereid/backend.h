@@ -4,7 +4,9 @@
 #define NEREID_BACKEND_H_
 
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "nereid/server.h"
 #include "triton/core/tritonbackend.h"
 
 #ifdef __cplusplus
@@ -31,11 +33,10 @@ __attribute__((visibility("default"))) bool NEREID_LendsThread(TRITONBACKEND_Mod
 __attribute__((visibility("default"))) const char* NEREID_OpenParameters(
     TRITONBACKEND_Model* model);
 
-/* What the sequences of the loaded `model` did in its batch over the last seconds, as a JSON
- * object, for a person who watches it (NEREID_ServerModelBatch). The caller deletes the message.
- * Called on any thread. Without this function the model has no batch to watch. */
-__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_BatchTimeline(
-    TRITONBACKEND_Model* model, TRITONSERVER_Message** timeline);
+/* A NEREID_View of the loaded `model` as a JSON object (NEREID_ServerModelView). The caller deletes
+ * the message. Called on any thread. Without this function the model has no views. */
+__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ModelView(
+    TRITONBACKEND_Model* model, uint32_t view, TRITONSERVER_Message** message);
 
 #ifdef __cplusplus
 }

@@ -148,6 +148,12 @@ class Executor {
   // Timeline of the batch. Recorded from the first call on, until ten seconds pass without one; at
   // other times steps cost nothing for it. Thread-safe.
   virtual BatchTimeline batch_timeline() { return {}; }
+  // The prefix tree of each instance, as the engine outlined it last. The engine makes an outline
+  // only after a call, between two steps, and at most four in a second: the caller waits for it up
+  // to 10 ms, and gets the former one where a step takes longer. Thread-safe.
+  virtual std::vector<PrefixTreeOutline> prefix_trees() { return {}; }
+  // The report is made at the first call and kept; it is the first rank's. Thread-safe.
+  virtual PlanReport plan_report() const { return {}; }
   // By layer; none without ExecutorConfig::expert_load, or without experts.
   virtual std::vector<ExpertLoad> expert_load() const { return {}; }
   // None: there is one, which is not restarted.

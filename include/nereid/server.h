@@ -16,11 +16,18 @@ extern "C" {
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
-/* What the sequences of a model did in its batch, see NEREID_BatchTimeline of nereid/backend.h. The
- * caller deletes the message. Unsupported: the model's backend does not tell. */
-__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ServerModelBatch(
-    TRITONSERVER_Server* server, const char* model_name, int64_t model_version,
-    TRITONSERVER_Message** timeline);
+/* Views of a loaded model, for a person who watches it. */
+typedef enum NEREID_view_enum {
+  NEREID_VIEW_BATCH,       /* what the sequences did in the batch over the last seconds */
+  NEREID_VIEW_PREFIX_TREE, /* the prefixes in the KV cache */
+  NEREID_VIEW_PLAN         /* the plan that runs, and a picture of it */
+} NEREID_View;
+
+/* A NEREID_View of a model as a JSON object. The caller deletes the message.
+ * Unsupported: the model's backend has no views. */
+__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ServerModelView(
+    TRITONSERVER_Server* server, const char* model_name, int64_t model_version, uint32_t view,
+    TRITONSERVER_Message** message);
 
 /* Sets the tenant of a request: any id of the client that it belongs to, 0 = unknown. Grammars are
  * compiled by turns of tenants. The steps of an ensemble get their request's tenant. Set before the

@@ -201,6 +201,35 @@ struct BatchTimeline {
   int64_t num_left_out = 0;              // sequences beyond these, since the first snapshot
 };
 
+// Consecutive blocks of a prefix in the KV cache: each but the last has one continuation, and all
+// have the same number of holders and the same tier.
+struct CachedRun {
+  int32_t parent = -1;  // index of the run that it continues, an earlier one; -1: begins a prompt
+  int32_t tokens = 0, blocks = 0;
+  int32_t holders = 0;  // block tables of live sequences that hold the blocks; beams have their own
+  bool on_host = false;  // the blocks are in the host pool
+};
+inline constexpr size_t kMaxCachedRuns = 512;
+inline constexpr int32_t kMaxCachedBlocks = 4096;
+
+// The prefix tree of the KV cache, of blocks with the largest window: at most kMaxCachedRuns runs
+// of at most kMaxCachedBlocks blocks.
+struct PrefixTreeOutline {
+  int32_t instance = 0;  // of the model
+  double age = -1;       // seconds since it was made; below 0: none has been made yet
+  int32_t tokens_per_block = 0;
+  int64_t num_blocks = 0;  // all cached ones, on both tiers
+  // Nearer to the root first; continuations of a run and first runs of prompts newest first.
+  std::vector<CachedRun> runs;
+  int64_t num_left_out = 0;  // blocks that are in no run
+};
+
+// The running engine in the form of `nereid inspect`: plan, kernel choices and the memory that it
+// takes as text, an encoder's plan behind the decoder's; and the decoder's graph as SVG.
+struct PlanReport {
+  std::string text, graph;
+};
+
 // An instance of a model (ExecutorConfig::num_instances), since the start of the model.
 struct InstanceStats {
   int32_t instance = 0;
@@ -217,5 +246,11 @@ std::string to_json(const RequestStatsPerIteration& stats);
 // "generated_tokens", "ended", "spans": [[kind, begin, end, tokens], ...]}]}; kinds are "queued",
 // "prefill", "decode", "paused", begin and end milliseconds before the snapshot.
 std::string to_json(const BatchTimeline& timeline);
+// {"instances": [{"instance", "age_ms", "tokens_per_block", "blocks", "left_out", "runs": [[parent,
+// tokens, blocks, holders, tier], ...]}]}; a tier is "device" or "host". age_ms is null in place of
+// an outline that has not been made.
+std::string to_json(const std::vector<PrefixTreeOutline>& instances);
+// {"text", "graph"}.
+std::string to_json(const PlanReport& report);
 
 }  // namespace nereid

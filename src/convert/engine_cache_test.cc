@@ -10,6 +10,7 @@
 #include "convert/build_lock.h"
 #include "convert/convert_fixture.h"
 #include "convert/inspect.h"
+#include "io/engine_file.h"
 
 namespace nereid::convert {
 namespace {
@@ -112,6 +113,14 @@ TEST_F(ConvertTest, InspectShowsEverySection) {
   const auto engine = inspect(good(), registry_, DeviceInfo{});
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_THAT(*engine, HasSubstr(report_.key));
+  const PlanReport report =
+      plan_report({io::EngineFile::open(good(), io::Verify::kPlan).value().plan()});
+  const size_t calls = report.text.find("\nplan (value@arena");
+  ASSERT_NE(calls, std::string::npos);
+  EXPECT_THAT(*engine, HasSubstr(report.text.substr(0, calls))) << "the model and its device";
+  EXPECT_THAT(*engine, HasSubstr(report.text.substr(calls) + "\nmemory\n"));
+  EXPECT_EQ(report.graph, draw_plan(good(), registry_, DeviceInfo{}).value());
+  EXPECT_EQ(plan_report({}).text, "");
   InspectOptions bad;
   bad.kv_cache_tokens = 0;
   EXPECT_FALSE(inspect(dir_ / "model", registry_, DeviceInfo{}, bad).ok());

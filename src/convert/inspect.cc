@@ -174,10 +174,13 @@ std::string about(const io::Plan& plan) {
   return fmt::format("{} ({}), for {} {}\n", m.name, m.architecture, plan.device, plan.target);
 }
 
+std::string calls(const io::Plan& plan) {
+  return fmt::format("\nplan (value@arena offset per row)\n{}\nkernels\n{}{}", plan_text(plan),
+                     kernels_text(plan), choices_text(plan.choices));
+}
+
 std::string tail(const io::Plan& plan, const InspectOptions& options) {
-  return fmt::format("\nplan (value@arena offset per row)\n{}\nkernels\n{}{}\nmemory\n{}",
-                     plan_text(plan), kernels_text(plan), choices_text(plan.choices),
-                     memory_text(plan, options));
+  return calls(plan) + "\nmemory\n" + memory_text(plan, options);
 }
 
 Status check_sizes(const InspectOptions& o) {
@@ -241,6 +244,16 @@ StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::
   own.compile.head = {};
   ASSIGN_OR_RETURN(const Report encoder, report(encoder_path(path), registry, device, own));
   return fmt::format("{}decoder: {}\nencoder: {}", what, decoder.text, encoder.text);
+}
+
+PlanReport plan_report(const std::vector<io::Plan>& plans) {
+  PlanReport report;
+  for (const io::Plan& plan : plans) {
+    if (!report.text.empty()) report.text += '\n';
+    report.text += about(plan) + calls(plan);
+  }
+  if (!plans.empty()) report.graph = graph_svg(plans[0]);
+  return report;
 }
 
 StatusOr<std::string> draw_plan(const std::filesystem::path& path,

@@ -8,7 +8,9 @@
 
 #include "base/status.h"
 #include "convert/compile.h"
+#include "io/plan.h"
 #include "kernels/api/registry.h"
+#include "nereid/stats.h"
 #include "tensor/device.h"
 
 namespace nereid::convert {
@@ -33,6 +35,9 @@ Status check_is_model(const std::filesystem::path& path);
 StatusOr<std::string> draw_plan(const std::filesystem::path& path,
                                 const kernels::Registry& registry, const DeviceInfo& device,
                                 const CompileOptions& options = {});
+
+// Plan and kernel choices of each plan as inspect() shows them, and the graph of the first.
+PlanReport plan_report(const std::vector<io::Plan>& plans);
 
 // Some lines: kind of model at `path`, reasons, files. Errors: read_model(), EngineFile::open().
 StatusOr<std::string> describe_model(const std::filesystem::path& path);

@@ -110,7 +110,7 @@ void Engine::apply(Command& command) {
   } else if (auto* c = std::get_if<MaskMade>(&command)) {
     for (const auto& module : modules_)
       if (module->resume(c->id)) sched_.release(c->id);
-  } else {
+  } else if (std::holds_alternative<CancelAll>(command)) {
     post(sched_.cancel_all());
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "convert/inspect.h"
 #include "exec/encoder_pass.h"
 #include "nereid/executor.h"
 #include "runtime/clock.h"
@@ -243,6 +244,22 @@ class ExecutorImpl : public StoringExecutor {
     return table;
   }
   BatchTimeline batch_timeline() override { return rings_.batch.take(model_.clock->now()); }
+  std::vector<PrefixTreeOutline> prefix_trees() override {
+    constexpr auto kPatience = std::chrono::milliseconds(10);
+    const bool asks = rings_.prefixes.ask(model_.clock->now());
+    if (asks) inbox_.push(WakeUp{});
+    return {rings_.prefixes.newest(*model_.clock, asks ? kPatience : kPatience.zero())};
+  }
+  PlanReport plan_report() const override {
+    std::call_once(report_once_, [this] {
+      report_ = convert::plan_report(model_.plans);
+      report_.text += "\nmemory\n";
+      for (const MemoryUse& use : memory())
+        report_.text += fmt::format("{:<32}{:>10.2f} MiB  rank {}\n", use.what,
+                                    static_cast<double>(use.bytes) / (1 << 20), use.rank);
+    });
+    return report_;
+  }
   std::vector<ExpertLoad> expert_load() const override { return model_.runner->expert_load(); }
   std::vector<RankStats> ranks() const override {
     std::vector<RankStats> all;
@@ -498,6 +515,8 @@ class ExecutorImpl : public StoringExecutor {
   const RequestBounds bounds_;
   const float typical_acceptance_;
   const std::chrono::milliseconds max_time_;  // of a request
+  mutable std::once_flag report_once_;
+  mutable PlanReport report_;
   mutable std::mutex mutex_;  // guards the two below, and the order of entering outbox and inbox
   bool closed_ = false;
   RequestId last_id_ = 0;

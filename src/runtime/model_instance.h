@@ -10,6 +10,7 @@
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "exec/runner.h"
+#include "io/plan.h"
 #include "kernels/open.h"
 #include "models/score_head.h"
 #include "nereid/executor.h"
@@ -42,6 +43,7 @@ struct ModelInstance {
   EncoderFacts encoder;  // of an encoder-decoder model
   PictureRules pictures;
   models::ScoreHead score_head;        // without labels unless the model scores texts
+  std::vector<io::Plan> plans;         // of the first rank: decoder, then encoder
   convert::EngineLimits limits;        // of requests; step limits are in the runner
   std::unique_ptr<Proposer> proposer;  // of drafts; null: none
   int64_t guide_steps =

@@ -459,6 +459,8 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   const io::ModelFacts facts = ranks.plan().model;
   if (facts.encoder_positions > 0)
     RETURN_IF_ERROR(open_encoders(model_dir, config, build, closers, ranks, model));
+  model.plans.push_back(ranks.plan());
+  if (!ranks.encoders.empty()) model.plans.push_back(ranks.encoders[0].plan());
   std::vector<io::AdapterModule> modules = ranks.plan().modules;
   if (config.enable_lora && modules.empty())
     return invalid_argument(

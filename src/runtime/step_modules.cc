@@ -16,6 +16,7 @@ namespace nereid::runtime {
 // Modules without a header, each in its file of modules/.
 std::unique_ptr<StepModule> make_run_hash();
 std::unique_ptr<StepModule> make_batch_watch(BatchRecorder& recorder, const Clock& clock);
+std::unique_ptr<StepModule> make_prefix_outline(PrefixWatch& watch, const Clock& clock);
 
 // The order decides three things:
 //   offer(): PrefillLimit before Speculation, which reads it; GrammarMasks before Speculation. A
@@ -49,6 +50,7 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
   all.push_back(std::move(speculation));
   all.push_back(make_run_hash());
   all.push_back(make_batch_watch(rings.batch, *options.clock));
+  all.push_back(make_prefix_outline(rings.prefixes, *options.clock));
   all.push_back(std::make_unique<StepRecorder>(options.memory, progress, rings));
   return all;
 }

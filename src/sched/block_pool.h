@@ -171,6 +171,10 @@ class BlockPool {
   std::vector<KvCacheEvent> take_events() { return events_.take(); }
   const PoolStats& stats() const { return stats_; }
 
+  // The cached prefixes as runs of blocks of group 0, without an age. Bounded by the constants
+  // of PrefixTreeOutline, whatever the size of the tree.
+  PrefixTreeOutline outline() const;
+
   // Checks per group and level: free + held == total, `num_held` references in all groups, list
   // membership, and for each node its blocks, parent and index entry.
   void check(int64_t num_held) const;

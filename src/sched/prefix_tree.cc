@@ -2,6 +2,7 @@
 #include "sched/prefix_tree.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -79,6 +80,14 @@ NodeId PrefixTree::add_root(std::string_view root) {
   NEREID_CHECK(roots_.emplace(std::string(root), id).second);
   root_bytes_.emplace(id, root);
   return id;
+}
+
+std::vector<NodeId> PrefixTree::roots(size_t most) const {
+  std::vector<NodeId> ids;
+  for (auto root = roots_.begin(); root != roots_.end() && ids.size() < most; ++root)
+    ids.push_back(root->second);
+  std::ranges::sort(ids, std::ranges::greater(), [&](NodeId id) { return nodes_[id].serial; });
+  return ids;
 }
 
 NodeId PrefixTree::find(NodeId parent, BlockKey key, const TokenRun& run) const {

@@ -86,6 +86,9 @@ class PrefixTree {
   NodeId find_root(std::string_view root) const;  // kNoNode: no cached block with this salt
   NodeId add_root(std::string_view root);         // a new root; the caller adds a child at once
 
+  // Some of the roots, all where there are at most `most`; newest first.
+  std::vector<NodeId> roots(size_t most) const;
+
   // The child of `parent` with exactly these tokens and keys.
   NodeId find(NodeId parent, BlockKey key, const TokenRun& run) const;
   bool has_key(BlockKey key) const { return index_.contains(key); }

@@ -132,6 +132,8 @@ class Scheduler {
   // All live sequences, by id.
   std::vector<SequenceState> sequences() const;
 
+  PrefixTreeOutline prefix_tree() const { return pool_.outline(); }
+
   // The sequences with slots and blocks, in order.
   std::span<const Sequence* const> running() const { return running_; }
 

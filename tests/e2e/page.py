@@ -7,6 +7,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -380,17 +381,17 @@ def check_batch(page, body):
     for _ in range(60):
         urllib.request.urlopen(ask).read()
         with contextlib.suppress(AssertionError):
-            browser.wait("return document.querySelectorAll('#batch rect.prefill title').length > 0 && "
-                         "document.querySelectorAll('#batch .bars rect.decode title').length > 0", seconds=3)
+            browser.wait("return document.querySelectorAll('.batch rect.prefill title').length > 0 && "
+                         "document.querySelectorAll('.batch .bars rect.decode title').length > 0", seconds=3)
             break
     else:
-        raise AssertionError(browser.run("return document.querySelector('#batch').outerHTML"))
-    title = browser.run("return document.querySelector('#batch .bars rect.decode title').textContent")
+        raise AssertionError(browser.run("return document.querySelector('.batch').outerHTML"))
+    title = browser.run("return document.querySelector('.batch .bars rect.decode title').textContent")
     assert title.startswith("Sequence ") and " tokens in " in title, title
-    label = browser.run("return document.querySelector('#batch .bars').getAttribute('aria-label')")
+    label = browser.run("return document.querySelector('.batch .bars').getAttribute('aria-label')")
     assert label.startswith("Batch of tensorrt_llm: "), label
-    browser.run("for (const node of document.querySelectorAll('#batch details')) node.open = true")
-    row = browser.run("return [...document.querySelectorAll('#batch tbody tr:last-child > *')].map((n) => n.textContent)")
+    browser.run("for (const node of document.querySelectorAll('.batch details')) node.open = true")
+    row = browser.run("return [...document.querySelectorAll('.batch tbody tr:last-child > *')].map((n) => n.textContent)")
     assert len(row) == 4 and int(row[1]) > 0 and "prefill, " in row[3], row
     with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/batch") as answer:
         timeline = json.load(answer)
@@ -398,11 +399,48 @@ def check_batch(page, body):
     assert timeline["seconds"] == 60 and last["ended"] and last["generated_tokens"] > 0, timeline
     assert [span[0] for span in last["spans"] if span[0] != "queued"] == ["prefill", "decode"], last
     assert sum(tokens for kind, _, _, tokens in last["spans"] if kind == "prefill") <= last["prompt_tokens"], last
-    try:
-        urllib.request.urlopen(base + "/v2/models/preprocessing/batch")
-        raise AssertionError("preprocessing has no batch")
-    except urllib.error.HTTPError as error:
-        assert error.code == 501, error.code
+
+
+def check_prefixes(page):
+    """Bars of the prefix tree: the prompt of the requests before, the same in the drawing, the table and the route."""
+    browser, base = page.browser, page.proxy.url()
+    browser.wait("return document.querySelectorAll('.prefixes .bars rect.kept title').length > 0")
+    first = browser.run("return document.querySelector('.prefixes .bars rect title').textContent")
+    assert re.fullmatch(r"Tokens 1 to [0-9]+: [0-9]+ blocks? on the device, kept for later", first), first
+    label = browser.run("return document.querySelector('.prefixes .bars').getAttribute('aria-label')")
+    assert re.match(r"Prefix tree of tensorrt_llm: [1-9][0-9]* blocks? of [0-9]+ tokens, 0 held", label), label
+    browser.run("document.querySelector('.prefixes details').open = true")
+    rows = browser.run("return [...document.querySelectorAll('.prefixes tbody tr')].map((row) => [...row.children].map((n) => n.textContent))")
+    assert rows and all(len(row) == 5 for row in rows) and rows[0][0].startswith("1 to "), rows
+    with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/prefix_tree") as answer:
+        [tree] = json.load(answer)["instances"]
+    assert sum(run[2] for run in tree["runs"]) + tree["left_out"] == tree["blocks"] > 0, tree
+    assert sum(int(row[1]) for row in rows) == tree["blocks"], (rows, tree)
+    assert tree["age_ms"] >= 0 and all(parent < i for i, (parent, *_) in enumerate(tree["runs"])), tree
+
+
+def check_plan(page):
+    """The plan of the engine that runs, with its graph, when it is opened and not before."""
+    browser, base = page.browser, page.proxy.url()
+    assert not any(path.endswith("/plan") for path in page.proxy.paths)
+    browser.click(".plan > summary")
+    browser.wait("return document.querySelector('.plan img')?.naturalWidth > 500")
+    text = browser.run("return document.querySelector('.plan pre').textContent")
+    with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/plan") as answer:
+        plan = json.load(answer)
+    assert text == plan["text"] and plan["graph"].startswith("<svg "), text
+    for part in ("plan (value@arena offset per row)", "layers.0.attn.qkv", "\nkernels\n", "\nmemory\n"):
+        assert part in text, (part, text)
+
+
+def check_routes(page):
+    """A model of another backend has no views."""
+    for route in ("batch", "prefix_tree", "plan"):
+        try:
+            urllib.request.urlopen(f"{page.proxy.url()}/v2/models/preprocessing/{route}")
+            raise AssertionError(route)
+        except urllib.error.HTTPError as error:
+            assert error.code == 501, error.code
 
 
 def check_live(page):
@@ -424,6 +462,9 @@ def check_live(page):
         assert name in names, names
     assert "free" in browser.run("return document.querySelectorAll('figure')[2].querySelector('svg').getAttribute('aria-label')")
     check_batch(page, body)
+    check_prefixes(page)
+    check_plan(page)
+    check_routes(page)
     page.screenshot("live")
     page.check_looks(1280)
     browser.click("#tab-chat")
@@ -498,6 +539,7 @@ def check_scripted(page, prompts):
     browser.wait("return [...document.querySelectorAll('figure')].some((n) => n.checkVisibility())")
     browser.click("#tab-chat")
     page.send(prompt["hostile"])
+    check_views_with_key(page)
     text = page.answers()[0]
     for part in ("<img src=x onerror=", "<script>document.title", "[link](javascript:", "<b>c</b>", "<svg onload=", "<iframe src="):
         assert part in text, (part, text)
@@ -516,6 +558,21 @@ def check_scripted(page, prompts):
     page.new_chat()
     check_stream(page, prompt["long"])
     page.check_console()
+
+
+def check_views_with_key(page):
+    browser = page.browser
+    browser.click("#tab-live")
+    browser.wait("return document.querySelectorAll('.prefixes .bars rect').length > 0")
+    browser.click("#tab-chat")
+    url = page.proxy.url() + "/v2/models/tensorrt_llm/prefix_tree"
+    try:
+        urllib.request.urlopen(url)
+        raise AssertionError("without a key")
+    except urllib.error.HTTPError as error:
+        assert error.code == 401, error.code
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer secret"})) as answer:
+        assert json.load(answer)["instances"][0]["blocks"] > 0
 
 
 def check_stream(page, prompt):
@@ -567,7 +624,7 @@ def main():
         arguments = ("--grpc-port", "-1", "--api-key", "secret", "--reasoning-parser", "qwen3", "--tool-call-parser", "hermes")
         with own_server.serving(nereid, *arguments, model=model) as server, proxied(server) as proxy:
             check_scripted(Page(browser, proxy, folder), prompts)
-    print("page: chats, probabilities, forms, tools, stop, pictures, live figures, looks and hostile texts in Chromium")
+    print("page: chats, probabilities, forms, tools, stop, pictures, live figures, prefix tree, plan, looks and hostile texts in Chromium")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include "backend/executor_config/executor_config.h"
 #include "base/clock.h"
 #include "base/contained.h"
+#include "nereid/server.h"
 #include "runtime/engine_limits.h"
 #include "text/decoder_prompt.h"
 
@@ -286,6 +287,20 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
     }
     std::lock_guard lock(mutex_);
     active->executor_ids.push_back(*id);
+  }
+}
+
+StatusOr<std::string> TensorrtLlmModel::view(uint32_t which) {
+  switch (which) {
+    case NEREID_VIEW_BATCH:
+      return to_json(executor_->batch_timeline());
+    case NEREID_VIEW_PREFIX_TREE:
+      return to_json(executor_->prefix_trees());
+    case NEREID_VIEW_PLAN:
+      return to_json(executor_->plan_report());
+    default:
+      return invalid_argument("view: {} is none of NEREID_View, 0 to {}", which,
+                              static_cast<uint32_t>(NEREID_VIEW_PLAN));
   }
 }
 

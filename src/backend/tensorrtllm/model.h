@@ -42,7 +42,8 @@ class TensorrtLlmModel {
   bool lends_thread();
   // See NEREID_OpenParameters.
   const std::string& open_parameters() const { return open_parameters_; }
-  std::string batch_timeline() { return to_json(executor_->batch_timeline()); }
+  // A NEREID_View as JSON. InvalidArgument: there is no such view.
+  StatusOr<std::string> view(uint32_t which);
 
  private:
   // A request that is in the executor.

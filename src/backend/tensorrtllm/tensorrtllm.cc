@@ -27,13 +27,13 @@ const char* NEREID_OpenParameters(TRITONBACKEND_Model* model) {
   return model_of(model)->open_parameters().c_str();
 }
 
-TRITONSERVER_Error* NEREID_BatchTimeline(TRITONBACKEND_Model* model,
-                                         TRITONSERVER_Message** timeline) {
+TRITONSERVER_Error* NEREID_ModelView(TRITONBACKEND_Model* model, uint32_t view,
+                                     TRITONSERVER_Message** message) {
   std::string text;
-  if (auto* error = nereid::backend::give(nereid::backend::guarded([&] {
-        text = model_of(model)->batch_timeline();
+  if (auto* error = nereid::backend::give(nereid::backend::guarded([&]() -> nereid::Status {
+        ASSIGN_OR_RETURN(text, model_of(model)->view(view));
         return nereid::ok();
       })))
     return error;
-  return TRITONSERVER_MessageNewFromSerializedJson(timeline, text.data(), text.size());
+  return TRITONSERVER_MessageNewFromSerializedJson(message, text.data(), text.size());
 }

@@ -142,10 +142,29 @@ StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const s
   });
 }
 
+namespace {
+
+StatusOr<std::string> view_json(TRITONSERVER_Server* server, const std::string& name,
+                                int64_t version, NEREID_View view) {
+  return text_of(
+      [&](auto** out) { return NEREID_ServerModelView(server, name.c_str(), version, view, out); });
+}
+
+}  // namespace
+
 StatusOr<std::string> model_batch_json(TRITONSERVER_Server* server, const std::string& name,
                                        int64_t version) {
-  return text_of(
-      [&](auto** out) { return NEREID_ServerModelBatch(server, name.c_str(), version, out); });
+  return view_json(server, name, version, NEREID_VIEW_BATCH);
+}
+
+StatusOr<std::string> prefix_tree_json(TRITONSERVER_Server* server, const std::string& name,
+                                       int64_t version) {
+  return view_json(server, name, version, NEREID_VIEW_PREFIX_TREE);
+}
+
+StatusOr<std::string> model_plan_json(TRITONSERVER_Server* server, const std::string& name,
+                                      int64_t version) {
+  return view_json(server, name, version, NEREID_VIEW_PLAN);
 }
 
 StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name) {

@@ -59,9 +59,13 @@ std::string_view config_text(const json::value& config, std::string_view key);
 StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
                                             int64_t version);
 
-// Timeline of a model's batch as JSON text (NEREID_BatchTimeline). Unimplemented: it has none.
+// Views of a model as JSON text (NEREID_ModelView). Unimplemented: it has none.
 StatusOr<std::string> model_batch_json(TRITONSERVER_Server* server, const std::string& name,
                                        int64_t version);
+StatusOr<std::string> prefix_tree_json(TRITONSERVER_Server* server, const std::string& name,
+                                       int64_t version);
+StatusOr<std::string> model_plan_json(TRITONSERVER_Server* server, const std::string& name,
+                                      int64_t version);
 
 // parameters[key].string_value of a model configuration; empty when absent, and for an unfilled
 // placeholder of a template ("${name}").

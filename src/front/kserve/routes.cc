@@ -121,6 +121,8 @@ void add_model_routes(Router& router, TRITONSERVER_Server* server, const std::st
   add_text(base + "/config", Api::kModelConfig, &model_config_json);
   add_text(base + "/stats", Api::kStatistics, &model_statistics_json);
   add_text(base + "/batch", Api::kStatistics, &model_batch_json);
+  add_text(base + "/prefix_tree", Api::kStatistics, &prefix_tree_json);
+  add_text(base + "/plan", Api::kStatistics, &model_plan_json);
   router.add("GET", base + "/ready", kserve_shown(Api::kHealth),
              [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });
   const RouteTraits infers = kserve_traits(Api::kInference, Access::kCallers, Cost::kUncounted);

@@ -18,7 +18,7 @@ class BatchView {
     const mark = (kind) => svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("rect", { class: kind, width: 26, height: 10 }));
     this.state = el("span", { class: "muted" });
     this.rows = el("tbody");
-    this.node = el("figure", {}, el("figcaption", {}, `Batch of ${model}, each sequence a bar`), this.drawing,
+    this.node = el("figure", { class: "batch" }, el("figcaption", {}, `Batch of ${model}, each sequence a bar`), this.drawing,
       el("div", { class: "scale" }, el("span", {}, `${kBatchSeconds} seconds ago`), el("span", {}, "now")),
       el("ul", { class: "legend" }, ...kBatchKinds.map((kind) => el("li", {}, mark(kind), kind))), this.state,
       el("details", {}, el("summary", {}, "Sequences as a table"), el("div", { class: "wide" }, el("table", {},
@@ -51,26 +51,3 @@ class BatchView {
       el("td", {}, sequence.spans.map(spanText).join("; ") + (sequence.ended ? "; ended" : "")))));
   }
 }
-
-// The batches of the models that tell of theirs; asked for while the live view is open.
-const batches = {
-  views: new Map(),  // model -> BatchView, or null: it does not tell
-  async poll(models, chosen, signal) {
-    for (const model of models) {
-      if (this.views.get(model) === null) continue;
-      try {
-        const response = await request(`v2/models/${encodeURIComponent(model)}/batch`, { signal });
-        const timeline = await response.json();
-        if (!this.views.has(model)) {
-          this.views.set(model, new BatchView(model));
-          byId("batch").append(this.views.get(model).node);
-        }
-        this.views.get(model).draw(timeline);
-      } catch (error) {
-        if (error.name === "AbortError" || error.status === 401) throw error;
-        if (!this.views.has(model) && error.status > 0) this.views.set(model, null);
-      }
-      if (this.views.get(model)) this.views.get(model).node.hidden = chosen !== "" && chosen !== model;
-    }
-  },
-};

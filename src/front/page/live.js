@@ -99,7 +99,7 @@ const liveView = {
       const sample = new Sample(await response.text(), performance.now() / 1000);
       this.showModels(sample);
       this.add(sample);
-      await batches.poll(sample.models(), sample.model, this.abort.signal);
+      await modelViews.poll(sample.models(), sample.model, this.abort.signal);
       byId("live-state").textContent = "";
     } catch (error) {
       if (error.name === "AbortError") return;

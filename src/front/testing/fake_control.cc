@@ -18,8 +18,8 @@ NEREID_FAKE(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerModelStatistics,
             (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
-NEREID_FAKE(NEREID_ServerModelBatch,
-            (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
+NEREID_FAKE(NEREID_ServerModelView,
+            (TRITONSERVER_Server*, const char*, int64_t, uint32_t, TRITONSERVER_Message**))
 NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationId,
             (TRITONSERVER_InferenceRequest*, uint64_t))
 NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationIdString,

@@ -269,6 +269,26 @@ class InstanceGroup final : public StoringExecutor {
     return all;
   }
 
+  std::vector<PrefixTreeOutline> prefix_trees() override {
+    std::vector<PrefixTreeOutline> all;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const auto executor = executor_of(i);
+      if (!executor) continue;
+      for (PrefixTreeOutline& own : executor->prefix_trees()) {
+        own.instance = static_cast<int32_t>(i);
+        all.push_back(std::move(own));
+      }
+    }
+    return all;
+  }
+
+  // All instances have the same plan.
+  PlanReport plan_report() const override {
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (const auto executor = executor_of(i)) return executor->plan_report();
+    return {};
+  }
+
   // Sums over instances, without those that were closed.
   std::vector<ExpertLoad> expert_load() const override {
     std::vector<ExpertLoad> all;

@@ -76,6 +76,29 @@ std::string to_json(const BatchTimeline& timeline) {
                                       {"sequences", std::move(sequences)}});
 }
 
+std::string to_json(const std::vector<PrefixTreeOutline>& instances) {
+  json::array list;
+  for (const PrefixTreeOutline& tree : instances) {
+    json::array runs;
+    for (const CachedRun& run : tree.runs)
+      runs.push_back(json::array{run.parent, run.tokens, run.blocks, run.holders,
+                                 run.on_host ? "host" : "device"});
+    json::value age;
+    if (tree.age >= 0) age = static_cast<int64_t>(1e3 * tree.age);
+    list.push_back({{"instance", tree.instance},
+                    {"age_ms", std::move(age)},
+                    {"tokens_per_block", tree.tokens_per_block},
+                    {"blocks", tree.num_blocks},
+                    {"left_out", tree.num_left_out},
+                    {"runs", std::move(runs)}});
+  }
+  return json::serialize(json::object{{"instances", std::move(list)}});
+}
+
+std::string to_json(const PlanReport& report) {
+  return json::serialize(json::object{{"text", report.text}, {"graph", report.graph}});
+}
+
 std::string to_json(const IterationStats& s) {
   const json::object object = {
       {"timestamp", text_of(s.timestamp)},

@@ -10,6 +10,7 @@
 
 #include "nereid/stats.h"
 #include "runtime/outputs/batch_recorder.h"
+#include "runtime/outputs/prefix_watch.h"
 
 namespace nereid::runtime {
 
@@ -55,6 +56,7 @@ struct StatsRings {
   Ring<RequestStatsPerIteration> requests;
   Ring<KvCacheEvent> events;
   BatchRecorder batch;
+  PrefixWatch prefixes;
 };
 
 }  // namespace nereid::runtime

@@ -37,8 +37,11 @@ struct StopStringFound {
   RequestId id = 0;
 };
 struct CancelAll {};
+// A turn for the modules, also of an engine that sleeps.
+struct WakeUp {};
 
-using Command = std::variant<Submit, Cancel, StopStringFound, CancelAll, GrammarReady, MaskMade>;
+using Command =
+    std::variant<Submit, Cancel, StopStringFound, CancelAll, GrammarReady, MaskMade, WakeUp>;
 using Inbox = Queue<Command>;
 
 }  // namespace nereid::runtime

@@ -401,14 +401,14 @@ uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server* server) {
   return of(server)->models().num_changes();
 }
 
-TRITONSERVER_Error* NEREID_ServerModelBatch(TRITONSERVER_Server* server, const char* model_name,
-                                            int64_t model_version,
-                                            TRITONSERVER_Message** timeline) try {
+TRITONSERVER_Error* NEREID_ServerModelView(TRITONSERVER_Server* server, const char* model_name,
+                                           int64_t model_version, uint32_t view,
+                                           TRITONSERVER_Message** message) try {
   auto model = of(server)->find(model_name, model_version);
   if (!model.ok()) return to_error(model.status());
-  auto text = (*model)->batch_timeline();
+  auto text = (*model)->view(view);
   if (!text.ok()) return to_error(text.status());
-  *timeline = message_of(*std::move(text));
+  *message = message_of(*std::move(text));
   return nullptr;
 }
 NEREID_CATCH

@@ -59,7 +59,7 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   find_symbol(handle, "NEREID_RequestIsQuick", b->request_is_quick);
   find_symbol(handle, "NEREID_LendsThread", b->lends_thread);
   find_symbol(handle, "NEREID_OpenParameters", b->open_parameters);
-  find_symbol(handle, "NEREID_BatchTimeline", b->batch_timeline);
+  find_symbol(handle, "NEREID_ModelView", b->model_view);
   if (b->execute == nullptr) {
     return not_found(
         "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",

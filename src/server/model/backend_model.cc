@@ -346,14 +346,14 @@ Status BackendModel::accept(InferenceRequest* request,
   return status;
 }
 
-StatusOr<std::string> BackendModel::batch_timeline() {
-  if (backend_->batch_timeline == nullptr) return Model::batch_timeline();
+StatusOr<std::string> BackendModel::view(uint32_t which) {
+  if (backend_->model_view == nullptr) return Model::view(which);
   if (!hold_open()) return unavailable("model '{}' is being unloaded", config().name);
-  TRITONSERVER_Message* timeline = nullptr;
-  const Status status = call_backend(backend_->batch_timeline,
-                                     reinterpret_cast<TRITONBACKEND_Model*>(this), &timeline);
+  TRITONSERVER_Message* message = nullptr;
+  const Status status = call_backend(backend_->model_view,
+                                     reinterpret_cast<TRITONBACKEND_Model*>(this), which, &message);
   request_ended();
-  const std::unique_ptr<TRITONSERVER_Message> owner(timeline);
+  const std::unique_ptr<TRITONSERVER_Message> owner(message);
   if (!status.ok()) return status;
   return std::move(owner->text);
 }

@@ -44,7 +44,8 @@ class Backend {
   using RequestIsQuickFn = bool (*)(TRITONBACKEND_Request*);
   using LendsThreadFn = bool (*)(TRITONBACKEND_Model*);
   using OpenParametersFn = const char* (*)(TRITONBACKEND_Model*);
-  using BatchTimelineFn = TRITONSERVER_Error* (*)(TRITONBACKEND_Model*, TRITONSERVER_Message**);
+  using ModelViewFn = TRITONSERVER_Error* (*)(TRITONBACKEND_Model*, uint32_t,
+                                              TRITONSERVER_Message**);
 
   std::string name;
   std::string dir;  // folder of the shared object, or of a backend written in Python
@@ -62,7 +63,7 @@ class Backend {
   RequestIsQuickFn request_is_quick = nullptr;  // of nereid/backend.h; mostly null
   LendsThreadFn lends_thread = nullptr;         // mostly null
   OpenParametersFn open_parameters = nullptr;   // mostly null
-  BatchTimelineFn batch_timeline = nullptr;     // mostly null
+  ModelViewFn model_view = nullptr;             // mostly null
 };
 
 class BackendModel;
@@ -107,7 +108,7 @@ class BackendModel : public Model {
   static constexpr int kMostUpdates = 100;
 
   bool lends_thread() override;
-  StatusOr<std::string> batch_timeline() override;
+  StatusOr<std::string> view(uint32_t which) override;
   bool calls_models() const override { return calls_models_.load(); }
   void mark_calls_models() { calls_models_.store(true); }
   // The backend's readiness function; true without one.

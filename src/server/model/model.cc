@@ -143,7 +143,7 @@ bool Model::hold_open() {
   return !is_closed_;
 }
 
-StatusOr<std::string> Model::batch_timeline() {
+StatusOr<std::string> Model::view(uint32_t) {
   return unsupported("model '{}' has no batch of sequences to watch", config().name);
 }
 

@@ -81,8 +81,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // Whether a thread that sends a response may run what follows from it; see nereid/backend.h.
   virtual bool lends_thread() { return false; }
   virtual bool decoupled() const { return config().decoupled; }
-  // Timeline of the batch, see nereid/backend.h. Unimplemented: it has none; Unavailable: closed.
-  virtual StatusOr<std::string> batch_timeline();
+  // A NEREID_View as JSON, see nereid/backend.h. Unimplemented: it has none; Unavailable: closed.
+  virtual StatusOr<std::string> view(uint32_t which);
 
  protected:
   // `context` is armed. OK: takes the request over.
