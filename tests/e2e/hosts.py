@@ -41,10 +41,10 @@ def children(pid):
 
 
 class Process:
-    def __init__(self, folder, name, *arguments, **environment):
+    def __init__(self, folder, name, *arguments, prefix=(), **environment):
         self.path = os.path.join(folder, name + ".log")
         with open(self.path, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([NEREID, *arguments], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([*prefix, NEREID, *arguments], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                             env={**os.environ, **environment})
 
     def log(self):
