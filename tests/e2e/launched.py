@@ -385,7 +385,7 @@ JOBS = {"mpirun": (lambda bench: bench.same_command(2, prefix=SHELL, any_port=Tr
 def kill(bench, who, name, answers_within, ends_within, job="mpirun"):
     start, outcomes = JOBS[job]
     outcome = outcomes[who, name]
-    group = start(bench)
+    group, clients = start(bench), None
     try:
         group.wait_ready()
         clients = Clients(group.port, answers_within)
@@ -418,6 +418,8 @@ def kill(bench, who, name, answers_within, ends_within, job="mpirun"):
         print(group.log()[-5000:])
         raise
     finally:
+        if clients:
+            clients.stopping = True
         group.kill_all()
 
 

@@ -237,8 +237,9 @@ StatusOr<LaunchPlan> plan_launch(const Args& args, const LaunchMachine& machine)
   }
   plan.commands = {std::move(command)};
   // Open MPI's timeout: mpirun that is stopped waits so many seconds, sends SIGTERM, waits as long
-  // again, and sends SIGKILL. By default all is over within 10 s.
-  constexpr int64_t kUsualTimeout = 4, kMargin = 2;
+  // again, and sends SIGKILL. With the 3 s after which a suspended process is found, all is over
+  // within 10 s by default.
+  constexpr int64_t kUsualTimeout = 3, kMargin = 2;
   const int64_t timeout =
       args.given("--exit_timeout") ? args.integer("--exit_timeout") + kMargin : kUsualTimeout;
   plan.environment["OMPI_MCA_odls_base_sigkill_timeout"] = std::to_string(timeout);

@@ -70,7 +70,7 @@ TEST(Launch, SeveralRanks) {
                           kPorts,
                           last_words(1),
                           {":"}})));
-  EXPECT_THAT(got->environment, ElementsAre(Pair("OMPI_MCA_odls_base_sigkill_timeout", "4")));
+  EXPECT_THAT(got->environment, ElementsAre(Pair("OMPI_MCA_odls_base_sigkill_timeout", "3")));
 }
 
 TEST(Launch, SeveralRanksWithoutMpirun) {
