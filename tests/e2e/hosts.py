@@ -4,6 +4,7 @@ engines are refused with a line; a process that dies or hangs is noticed; one th
 left over.
 
 usage: hosts.py BUILD_DIR"""
+import contextlib
 import json
 import os
 import re
@@ -35,8 +36,8 @@ def wait_for(condition, what, limit=LIMIT):
 def children(pid):
     found = []
     for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/children" % (pid, task), encoding="utf-8") as file:
-            found += [int(word) for word in file.read().split()]
+        with contextlib.suppress(FileNotFoundError), open("/proc/%d/task/%s/children" % (pid, task), encoding="utf-8") as file:
+            found += [int(word) for word in file.read().split()]  # a thread may have ended
     return found
 
 
