@@ -4,6 +4,7 @@ engines are refused with a line; a process that dies or hangs is noticed; one th
 left over.
 
 usage: hosts.py BUILD_DIR"""
+import contextlib
 import json
 import os
 import re
@@ -35,16 +36,16 @@ def wait_for(condition, what, limit=LIMIT):
 def children(pid):
     found = []
     for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/children" % (pid, task), encoding="utf-8") as file:
-            found += [int(word) for word in file.read().split()]
+        with contextlib.suppress(FileNotFoundError), open("/proc/%d/task/%s/children" % (pid, task), encoding="utf-8") as file:
+            found += [int(word) for word in file.read().split()]  # a thread may have ended
     return found
 
 
 class Process:
-    def __init__(self, folder, name, *arguments, **environment):
+    def __init__(self, folder, name, *arguments, prefix=(), **environment):
         self.path = os.path.join(folder, name + ".log")
         with open(self.path, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([NEREID, *arguments], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([*prefix, NEREID, *arguments], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                             env={**os.environ, **environment})
 
     def log(self):

@@ -21,28 +21,32 @@ import time
 import hosts
 from hosts import PROMPTS, Group, Process, children, wait_for
 
-NOTICED_WITHIN, ENDS_WITHIN, ANSWER_WITHIN = 5, 10, 30
+NOTICED_WITHIN, ENDS_WITHIN, ANSWER_WITHIN = 5, 10, 5
+SHELL = ("bash", "-c", '"$@"; exit $?', "bash")
 BASE = ("--device", "cpu", "--threads", "2")
 MODES = {"leader": ("--tp", "2"), "rank-processes": ("--tp", "2", "--rank-processes"), "orchestrator": ("--process-mode", "orchestrator"),
          "join-memory": ("--tp", "2"), "join-tcp": ("--tp", "2", "--join-exchange", "tcp"),
          "join-restart": ("--tp", "2", "--join-exchange", "tcp", "--restart-failed", "true")}
 # Expected outcome by mode, process and signal, under load. stop: all end in order. die: all end. fail: the model becomes unready, requests
-# are answered, the server ends when it is told to. back: the model fails and serves again. ignore: nothing happens.
-OUTCOMES = {("leader", "server", "TERM"): "stop", ("leader", "server", "KILL"): "die"}
+# are answered, the server ends when it is told to. back: the model fails and serves again. ignore: nothing happens. hold: nothing happens
+# until the process goes on, for nobody else can act. lose: as hold, but its workers end, and the model fails.
+OUTCOMES = {("leader", "server", "TERM"): "stop", ("leader", "server", "KILL"): "die", ("leader", "server", "STOP"): "hold"}
+for mode in ("leader", "rank-processes", "orchestrator"):  # "shell": waits for the server
+    OUTCOMES.update({(mode, "shell", name): "ignore" for name in ("TERM", "KILL", "STOP")})
 for mode in ("rank-processes", "orchestrator"):
     failed = "fail" if mode == "rank-processes" else "back"
-    OUTCOMES.update({(mode, "server", "TERM"): "stop", (mode, "server", "KILL"): "die", (mode, "rank", "TERM"): "ignore",
+    OUTCOMES.update({(mode, "server", "TERM"): "stop", (mode, "server", "KILL"): "die", (mode, "server", "STOP"): "die", (mode, "rank", "TERM"): "ignore",
                      (mode, "rank", "KILL"): failed, (mode, "rank", "STOP"): failed})
 for mode in ("join-memory", "join-tcp"):
-    OUTCOMES.update({(mode, "server", "TERM"): "stop", (mode, "server", "KILL"): "die", (mode, "rank", "TERM"): "stop",
-                     (mode, "rank", "KILL"): "fail", (mode, "rank", "STOP"): "fail"})
-OUTCOMES.update({("join-restart", "server", "TERM"): "stop", ("join-restart", "rank", "TERM"): "stop", ("join-restart", "rank", "KILL"): "back"})
+    OUTCOMES.update({(mode, "server", "TERM"): "stop", (mode, "server", "KILL"): "die", (mode, "server", "STOP"): "lose",
+                     (mode, "rank", "TERM"): "stop", (mode, "rank", "KILL"): "fail", (mode, "rank", "STOP"): "fail"})
+OUTCOMES.update({("join-restart", "server", "TERM"): "stop", ("join-restart", "server", "KILL"): "die", ("join-restart", "rank", "TERM"): "stop",
+                 ("join-restart", "rank", "KILL"): "back", ("join-restart", "rank", "STOP"): "back"})
 # At a random moment of the start, of the load of the model or of what follows. end: all end, at the latest when the server is told to.
 STARTING = "starting-"
 for mode in MODES:
     OUTCOMES.update({(mode, STARTING + who, "KILL"): "end" for who in ("server", "rank") if mode != "leader" or who == "server"})
-# Processes that mpirun has started (launched.py). go on: nothing happens.
-LAUNCHED = "mpirun"
+# Cases of processes that mpirun or launch_triton_server.py has started: JOBS of launched.py.
 
 
 def exists(pid):
@@ -56,19 +60,21 @@ def exists(pid):
 class Alone(Group):
     """A server without workers that join it; its ranks are threads or children."""
 
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, prefix=()):
         self.folder, self.workers, self.ports = folder, [], os.path.join(folder, "ports")
         if os.path.exists(self.ports):
             os.remove(self.ports)
         self.leader = Process(folder, "leader", "serve", hosts.MODEL, "--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "-1",
-                              "--metrics-port", "0", "--port-file", self.ports, *flags)
+                              "--metrics-port", "0", "--port-file", self.ports, *flags, prefix=prefix)
 
 
 class Load:
-    """Requests without a pause; counts answers by what they were. `refused` are connections to a server that has ended."""
+    """Requests without a pause; counts answers by what they were. `refused` are connections to a server that has ended. `longest`:
+    seconds behind `since` that one took which was under way then, or began soon after."""
 
     def __init__(self, group):
-        self.group, self.stopping, self.answers, self.last = group, False, collections.Counter(), {}
+        self.group, self.stopping, self.answers = group, False, collections.Counter()
+        self.since, self.longest = float("inf"), 0
         self.lock = threading.Lock()
         self.pool = concurrent.futures.ThreadPoolExecutor(3)
         self.futures = [self.pool.submit(self.run, i) for i in range(3)]
@@ -83,11 +89,10 @@ class Load:
                 kind = "refused"
                 if isinstance(error, socket.timeout):
                     kind = "hang"
-            if time.monotonic() - begin > ANSWER_WITHIN:
-                kind = "hang"
             with self.lock:
                 self.answers[kind] += 1
-                self.last[number] = kind
+                if begin < self.since + ANSWER_WITHIN:
+                    self.longest = max(self.longest, time.monotonic() - max(begin, self.since))
             if kind != "200":
                 time.sleep(0.01)
 
@@ -115,9 +120,10 @@ def is_ready(group):
         return False
 
 
-def start_group(folder, mode):
-    restarts = {"worker_flags": ("--restart",)} if mode == "join-restart" else {}
-    return (Group if mode.startswith("join") else Alone)(folder, *BASE, *MODES[mode], **restarts)
+def start_group(folder, mode, **options):
+    if mode == "join-restart":
+        options["worker_flags"] = ("--restart",)
+    return (Group if mode.startswith("join") else Alone)(folder, *BASE, *MODES[mode], **options)
 
 
 def kill_starting(folder, mode, who, seed):
@@ -155,45 +161,48 @@ def kill_starting(folder, mode, who, seed):
 
 
 def kill_round(folder, mode, who, name, seed):
-    """A fault, or None; seconds until it was noticed and until all had ended; answers."""
-    group = start_group(folder, mode)
+    """A fault, or None; seconds until it was noticed, until all had ended and until every client had its answer; answers."""
+    group = start_group(folder, mode, **({"prefix": SHELL} if who == "shell" else {}))
     victims, figures, load = [], {"codes": []}, None
     try:
         group.wait_ready()
-        ranks = [worker.process.pid for worker in group.workers] or children(group.leader.process.pid)
+        first = group.leader.process.pid
+        server = children(first)[0] if who == "shell" else first
+        ranks = [worker.process.pid for worker in group.workers] or children(server)
         if mode == "join-restart":
             ranks = [child for rank in ranks for child in children(rank)]
-        victims = [group.leader.process.pid, *ranks]
+        victims = [first, server, *ranks]
         load = Load(group)
         wait_for(lambda: load.answers["200"] > 3, group.logs)
         time.sleep(random.Random(seed).random() * 0.3)
-        os.kill(group.leader.process.pid if who == "server" else ranks[0], getattr(signal, "SIG" + name))
+        victim = {"server": server, "shell": first, "rank": ranks[0] if ranks else None}[who]
+        load.since = time.monotonic()
+        os.kill(victim, getattr(signal, "SIG" + name))
         outcome = OUTCOMES[mode, who, name]
-        if outcome in ("fail", "back"):
-            figures["noticed"] = within(NOTICED_WITHIN, lambda: not is_ready(group) or load.answers["503"] > 0)
-            if figures["noticed"] is None:
-                return "not noticed", figures, load.answers
-        if outcome in ("ignore", "back"):
-            before = load.answers["200"]
-            if within(60, lambda: is_ready(group) and load.answers["200"] > before + 5) is None:
-                return "does not serve", figures, load.answers
-            victims += children(group.leader.process.pid)
+        fault = after_kill(group, mode, name, outcome, server, victim, victims, load, figures)
+        if fault:
+            return fault, figures, load.answers
         begin = time.monotonic()
-        if outcome in ("fail", "back", "ignore"):
+        if outcome not in ("die", "stop"):
             load.stopping = True
-            group.leader.process.terminate()
-            if name == "STOP" and mode.startswith("join") and exists(ranks[0]):
-                os.kill(ranks[0], signal.SIGCONT)  # a suspended process of another host ends when it goes on
+            os.kill(server, signal.SIGTERM)
+            if name == "STOP" and exists(victim):  # a suspended process of another host ends when it goes on
+                os.kill(victim, signal.SIGCONT)
+        elif outcome == "die" and mode == "join-restart":  # its workers wait for another server
+            load.stopping = True
+            for worker in group.workers:
+                worker.process.terminate()
         for process in group.all():
             left = ENDS_WITHIN + (30 if outcome == "stop" else 0) - (time.monotonic() - begin)
             if within(left, lambda process=process: process.process.poll() is not None) is None:
                 return "goes on", figures, load.answers
+        if within(ENDS_WITHIN if who == "shell" else 1, lambda: not any(exists(pid) for pid in victims)) is None:
+            return "left over", figures, load.answers
         figures["ended"] = time.monotonic() - begin
         load.end()
-        if load.answers["hang"]:
+        figures["answered"] = load.longest
+        if load.answers["hang"] or (outcome in ("die", "fail", "back") and load.longest > ANSWER_WITHIN):
             return "a request without an answer", figures, load.answers
-        if within(1, lambda: not any(exists(pid) for pid in victims)) is None:
-            return "left over", figures, load.answers
         codes = figures["codes"] = [process.process.returncode for process in group.all()]
         if outcome == "stop" and any(codes):
             return "exit codes %s" % codes, figures, load.answers
@@ -207,6 +216,31 @@ def kill_round(folder, mode, who, name, seed):
         group.kill_all()
 
 
+def after_kill(group, mode, name, outcome, server, victim, victims, load, figures):
+    """What must follow at once; a fault, or None. `victims` gets processes that are started meanwhile."""
+    if outcome == "hold":
+        time.sleep(NOTICED_WITHIN)
+        os.kill(victim, signal.SIGCONT)
+    if outcome == "lose":
+        figures["noticed"] = within(NOTICED_WITHIN, lambda: all(worker.process.poll() is not None for worker in group.workers))
+        if figures["noticed"] is None:
+            return "workers go on"
+        os.kill(victim, signal.SIGCONT)
+    if outcome in ("fail", "back", "lose"):
+        noticed = within(NOTICED_WITHIN, lambda: not is_ready(group) or load.answers["503"] > 0)
+        if noticed is None:
+            return "not noticed"
+        figures.setdefault("noticed", noticed)
+    if outcome == "back" and name == "STOP" and mode == "join-restart":
+        os.kill(victim, signal.SIGCONT)  # its supervisor starts another one when it ends
+    if outcome in ("ignore", "back", "hold"):
+        before = load.answers["200"]
+        if within(60, lambda: is_ready(group) and load.answers["200"] > before + 5) is None:
+            return "does not serve"
+        victims += children(server)
+    return None
+
+
 def one_round(task):
     """(case, fault, figures, answers) of a round in a folder of its own."""
     (mode, who, name), number, seed, work, bench = task
@@ -215,11 +249,11 @@ def one_round(task):
         try:
             if who.startswith(STARTING):
                 return (mode, who, name), *kill_starting(folder, mode, who, seed)
-            if mode != LAUNCHED:
+            if mode in MODES:
                 return (mode, who, name), *kill_round(folder, mode, who, name, seed)
             import launched
             begin = time.monotonic()
-            code = launched.kill(bench.beside(folder), who, name, NOTICED_WITHIN, ENDS_WITHIN)
+            code = launched.kill(bench.beside(folder), who, name, NOTICED_WITHIN, ENDS_WITHIN, mode)
             return (mode, who, name), None, {"codes": [code], "ended": time.monotonic() - begin}, collections.Counter()
         except (AssertionError, TimeoutError, OSError) as error:
             print("round %s: %s" % (seed, str(error)[-3000:]), file=sys.stderr, flush=True)
@@ -249,12 +283,12 @@ def main():
         os.environ.setdefault("NEREID_CACHE_DIR", os.path.join(work, "cache"))
         if shutil.which("mpirun"):
             import launched
-            cases.update({(LAUNCHED, *case): outcome for case, outcome in launched.KILLS.items()})
+            cases.update({(job, *case): outcome for job, (_, kills) in launched.JOBS.items() for case, outcome in kills.items()})
         else:
             print("SKIP the cases of mpirun: it is not installed (openmpi-bin)", file=sys.stderr)
         cases = {case: outcome for case, outcome in cases.items()
                  if not options.only or "-".join(case) in options.only or case[0] in options.only}
-        if any(mode == LAUNCHED for mode, _, _ in cases):
+        if any(mode not in MODES for mode, _, _ in cases):
             bench = launched.Bench(os.path.abspath(options.build), os.path.join(work, "bench"))
         # Rounds of all cases in turn: jobs that run side by side are of several modes.
         tasks = [(case, number, options.seed, work, bench) for number in range(options.rounds) for case in cases]
@@ -269,12 +303,12 @@ def main():
                 codes[case][str(measured.pop("codes"))] += 1
                 for key, value in measured.items():
                     figures[case][key].append(value)
-    print("| mode | process | signal | must follow | rounds | faults | noticed s (median / most) | ended s | exit codes | answers |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| mode | process | signal | must follow | rounds | faults | noticed s (median / most) | ended s | last answer s | exit codes | answers |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for case, outcome in cases.items():
-        print("| %s | %s | %s | %s | %d | %s | %s | %s | %s | %s |" % (
+        print("| %s | %s | %s | %s | %d | %s | %s | %s | %s | %s | %s |" % (
             *case, outcome, options.rounds, counts(faults[case]), text_of(figures[case]["noticed"]), text_of(figures[case]["ended"]),
-            counts(codes[case]), counts(answers[case])))
+            text_of(figures[case]["answered"]), counts(codes[case]), counts(answers[case])))
     num_faults = sum(sum(found.values()) for found in faults.values())
     print("%d rounds of %d cases, %d at once, in %.0f s: %d faults" % (options.rounds, len(cases), options.jobs, time.monotonic() - begin, num_faults))
     sys.exit(1 if num_faults else 0)

@@ -172,7 +172,7 @@ class Bench:
         return os.path.join(self.engines, "engine%d" % world)
 
     def repository(self, world):
-        return os.path.join(self.work, "repository%d" % world)
+        return os.path.join(self.work, "repository%s" % world)
 
     def start(self, command, mark, port, **environment):
         return Group(self.work, command, mark, port, **environment)
@@ -194,8 +194,27 @@ class Bench:
                            "--grpc-port=%d" % grpc, "--metrics-port=%d" % metrics, "--disable-auto-complete-config",
                            *flags], self.repository(world), http_port)
 
-    def launcher(self, world, *flags, **environment):
-        http_port, grpc, metrics = free_ports(3)
+    def orchestrator(self, prefix=()):
+        """Process 0 serves a model whose two ranks are processes 1 and 2."""
+        from triton_server import make_repository
+        folder = self.repository("_of_participants")
+        if not os.path.exists(folder):
+            make_repository(folder, decoupled_mode="true", engine_dir=self.engine(2), participant_ids="1,2")
+        return self.start([*prefix, *MPIRUN, "-n", "3", "tritonserver", "--model-repository=" + folder, "--http-port=0", "--grpc-port=0",
+                           "--metrics-port=0", "--disable-auto-complete-config"], folder, 0, TRTLLM_ORCHESTRATOR="1",
+                          TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES="0")
+
+    def path_without_mpirun(self):
+        path = os.path.join(self.work, "path")
+        os.makedirs(path, exist_ok=True)
+        for program in ("python3", "env"):
+            link = os.path.join(path, program)
+            if not os.path.exists(link):
+                os.symlink(shutil.which(program), link)
+        return path
+
+    def launcher(self, world, *flags, any_port=False, **environment):
+        http_port, grpc, metrics = (0, 0, 0) if any_port else free_ports(3)
         group = self.start([LAUNCHER, "--world_size=%d" % world, "--model_repo=" + self.repository(world),
                             "--http_port=%d" % http_port, "--grpc_port=%d" % grpc, "--metrics_port", str(metrics),
                             "--force", *flags], self.repository(world), http_port, **environment)
@@ -238,13 +257,7 @@ def launcher_with_mpirun(bench):
 
 
 def launcher_without_mpirun(bench):
-    path = os.path.join(bench.work, "path")
-    os.makedirs(path, exist_ok=True)
-    for program in ("python3", "env"):
-        link = os.path.join(path, program)
-        if not os.path.exists(link):
-            os.symlink(shutil.which(program), link)
-    group = bench.launcher(2, PATH=path).wait_ready()
+    group = bench.launcher(2, PATH=bench.path_without_mpirun()).wait_ready()
     assert "2 processes are started without it" in group.log(), group.log()
     assert sorted(processes(group.mark).values()) == ["tritonserver"] * 2
     check_answers(group, bench)
@@ -317,19 +330,23 @@ def mistakes(bench):
 
 
 class Clients:
-    """Requests that never pause; each must end within `limit` seconds."""
+    """Requests that never pause. `longest`: seconds behind `since` that one took which was under way then, or began up to `limit` s later."""
 
     def __init__(self, port, limit):
         self.port, self.limit, self.stopping = port, limit, False
         self.last, self.count = {}, 0
+        self.since, self.longest = float("inf"), 0
         self.lock = threading.Lock()
         self.pool = concurrent.futures.ThreadPoolExecutor(3)
         self.futures = [self.pool.submit(self.run, i) for i in range(3)]
 
     def run(self, number):
         while not self.stopping:
-            status, _ = ask(self.port, "/v2/models/ensemble/generate", dict(QUESTION, max_tokens=100), self.limit)
+            begin = time.monotonic()
+            status, _ = ask(self.port, "/v2/models/ensemble/generate", dict(QUESTION, max_tokens=100))
             with self.lock:
+                if begin < self.since + self.limit:
+                    self.longest = max(self.longest, time.monotonic() - max(begin, self.since))
                 self.last[number] = status
                 self.count += 1
             if status != 200:
@@ -342,36 +359,58 @@ class Clients:
         self.pool.shutdown()
 
 
-# Outcome by process and signal: "stop": all end in order; "end": all end; "go on": nothing happens.
+# Outcome by process and signal: "stop": all end in order; "end": all end; "fail": the model becomes unready, its server ends when it
+# is told to; "go on": nothing happens.
 KILLS = {("leader", "TERM"): "stop", ("worker", "TERM"): "stop", ("mpirun", "TERM"): "end", ("shell", "TERM"): "go on",
          ("leader", "KILL"): "end", ("worker", "KILL"): "end", ("mpirun", "KILL"): "end", ("shell", "KILL"): "go on",
          ("leader", "STOP"): "end", ("worker", "STOP"): "end", ("mpirun", "STOP"): "go on", ("shell", "STOP"): "go on"}
 KILLS_OF_GATE = (("worker", "TERM"), ("leader", "KILL"), ("worker", "KILL"), ("mpirun", "KILL"), ("worker", "STOP"))
+# The shell waits for mpirun, whose exit code it returns.
+SHELL = ["bash", "-c", '"$@"; exit $?', "bash"]
 
 
-def kill(bench, who, name, answers_within, ends_within):
-    # The shell waits for mpirun, whose exit code it returns.
-    group = bench.same_command(2, prefix=["bash", "-c", '"$@"; exit $?', "bash"], any_port=True)
+def alone(bench):
+    """Processes that launch_triton_server.py starts without mpirun."""
+    return bench.launcher(2, any_port=True, PATH=bench.path_without_mpirun())
+
+
+# How a job starts, with the cases of its processes. The launcher is no shell that waits; without mpirun nobody ends the others.
+JOBS = {"mpirun": (lambda bench: bench.same_command(2, prefix=SHELL, any_port=True), KILLS),
+        "mpirun-orchestrator": (lambda bench: bench.orchestrator(SHELL), KILLS),
+        "launcher": (lambda bench: bench.launcher(2, "--oversubscribe", any_port=True), {case: KILLS[case] for case in KILLS if case[0] != "shell"}),
+        "launcher-alone": (alone, {**{case: KILLS[case] for case in KILLS if case[0] in ("leader", "worker")},
+                                   ("worker", "KILL"): "fail", ("worker", "STOP"): "fail"})}
+
+
+def kill(bench, who, name, answers_within, ends_within, job="mpirun"):
+    start, outcomes = JOBS[job]
+    outcome = outcomes[who, name]
+    group, clients = start(bench), None
     try:
         group.wait_ready()
         clients = Clients(group.port, answers_within)
         wait_for(lambda: clients.count > 10, group.log)
-        found = {"leader": group.rank(0), "worker": group.rank(1), "shell": group.process.pid,
-                 "mpirun": next(pid for pid, command in processes(group.mark).items() if command == "mpirun")}
+        found = {"leader": group.rank(0), "worker": group.rank(1), "shell": group.process.pid}
+        found.update((command, pid) for pid, command in processes(group.mark).items() if command == "mpirun")
+        if outcome != "go on":
+            clients.since = time.monotonic()
         os.kill(found[who], getattr(signal, "SIG" + name))
-        outcome = KILLS[who, name]
         if outcome == "go on":
             before = clients.count
             wait_for(lambda: clients.count > before + 20, group.log)
             clients.end()
             assert set(clients.last.values()) == {200}, clients.last
+        elif outcome == "fail":
+            wait_for(lambda: ask(group.port, "/v2/models/tensorrt_llm/ready")[0] not in (200, None), group.log, answers_within)
+            wait_for(lambda: 200 not in clients.last.values(), group.log, answers_within)
+        if outcome in ("go on", "fail"):
             os.kill(found["leader"], signal.SIGTERM)
-            if name == "STOP":
+            if name == "STOP" and outcome == "go on":
                 os.kill(found[who], signal.SIGCONT)
         wait_for(lambda: not processes(group.mark), lambda: "orphans: %s\n%s" % (processes(group.mark), group.log()[-3000:]),
                  ends_within if outcome != "go on" else LIMIT)
-        if outcome != "go on":
-            clients.end()
+        clients.end()
+        assert clients.longest < answers_within, "a client had its answer after %.1f s" % clients.longest
         code = group.process.wait(timeout=LIMIT)
         assert outcome != "stop" or code == 0, "exit code %d:\n%s" % (code, group.log()[-3000:])
         return code
@@ -379,6 +418,8 @@ def kill(bench, who, name, answers_within, ends_within):
         print(group.log()[-5000:])
         raise
     finally:
+        if clients:
+            clients.stopping = True
         group.kill_all()
 
 

@@ -136,7 +136,7 @@ def cases(bench):
              % (launch, disaggregated), by_clients("context", "generation"), 3, STOPS[0]),
         Case("%s --world_size 5 --multi-model --disable-spawn-processes --model_repo=%s" % (launch, participants), by_clients("tensorrt_llm"),
              5, STOPS[1]),
-        Case("mpirun -n 2 --allow-run-as-root trtllm-llmapi-launch trtllm-serve %s %s" % (MODEL, serve), by_completions(HTTP), 2, STOP_MPIRUN,
+        Case("mpirun -n 2 --allow-run-as-root trtllm-llmapi-launch trtllm-serve %s %s" % (MODEL, serve), by_completions(HTTP), 1, STOP_MPIRUN,
              (HTTP, "/health"), "trtllm-serve"),
         Case("trtllm-serve %s --tp_size 4 --pp_size 1 --cluster_size 1" % MODEL, by_completions(HTTP), 1, "pkill trtllm-serve", (HTTP, "/health"),
              "trtllm-serve"),
@@ -171,7 +171,8 @@ def run(bench, case):
         with open(log_path, encoding="utf-8", errors="replace") as file:
             return file.read()[-4000:]
 
-    names = {"mpirun", "nereid", case.name, "tritonserver"}
+    # trtllm-llmapi-launch becomes the command in process 0, and is itself the others.
+    names = {"mpirun", "nereid", case.name, "tritonserver", "trtllm-llmapi-launch"[:15]}
 
     def running():
         return {pid: name for pid, name in processes("").items() if name in names or name.startswith(case.name[:15])}
@@ -197,7 +198,7 @@ def run(bench, case):
         return "ready after %.1f s; answers: %s; `%s`: all ended after %.1f s, exit code %d" % (
             ready, asked, case.stop, time.monotonic() - stop, shell.returncode)
     except BaseException:
-        print(log())
+        print(log(), file=sys.stderr)
         raise
     finally:
         for pid in running():
@@ -228,13 +229,22 @@ def main():
     rows += [(command, lambda command=command, text=text: finish(command, text)) for command, text in finished(bench)]
     one_process(bench)  # sets bench.expected
     print("| command | result |\n|---|---|")
+    failed = 0
     for command, go in rows:
         if parts and not any(part in command for part in parts):
             continue
         for path, name in ((work + "/", ""), (MODEL, "MODEL"), (ROOT + "/", "")):
             command = command.replace(path, name)
         print("| `%s` | " % command, end="", flush=True)
-        print("%s |" % go().replace("|", "\\|"), flush=True)
+        try:
+            result = go()
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            failed += 1
+            result = "FAILED"
+            print(error, file=sys.stderr, flush=True)
+        print("%s |" % result.replace("|", "\\|"), flush=True)
+    if failed:
+        sys.exit("seed commands: %d failed" % failed)
     print("seed commands: all passed")
 
 

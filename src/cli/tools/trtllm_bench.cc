@@ -66,7 +66,7 @@ constexpr ArgFlag kSharedFlags[] = {
     {"--pp,-pp", kInteger, kActed, "", "1", "ranks that share layers", "", in(1, io::kMaxRanks)},
     {"--ep", kInteger, kActed, "", "1", "groups of ranks that share experts", "",
      in(1, io::kMaxRanks)},
-    {"--cluster_size", kInteger, kOnly, "", "", "devices that share experts"},
+    {"--cluster_size", kInteger, kOnly, "", "1", "devices that share experts"},
 };
 
 constexpr ArgFlag kThroughputFlags[] = {

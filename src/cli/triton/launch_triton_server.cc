@@ -236,10 +236,13 @@ StatusOr<LaunchPlan> plan_launch(const Args& args, const LaunchMachine& machine)
     command.emplace_back(":");
   }
   plan.commands = {std::move(command)};
-  // When mpirun is stopped, it kills its processes so many seconds after it has asked them to stop.
-  constexpr int64_t kUsualStop = 30, kMargin = 5;
-  const int64_t stop = args.given("--exit_timeout") ? args.integer("--exit_timeout") : kUsualStop;
-  plan.environment["OMPI_MCA_odls_base_sigkill_timeout"] = std::to_string(stop + kMargin);
+  // Open MPI's timeout: mpirun that is stopped waits so many seconds, sends SIGTERM, waits as long
+  // again, and sends SIGKILL. With the 3 s after which a suspended process is found, all is over
+  // within 10 s by default.
+  constexpr int64_t kUsualTimeout = 3, kMargin = 2;
+  const int64_t timeout =
+      args.given("--exit_timeout") ? args.integer("--exit_timeout") + kMargin : kUsualTimeout;
+  plan.environment["OMPI_MCA_odls_base_sigkill_timeout"] = std::to_string(timeout);
   return plan;
 }
 

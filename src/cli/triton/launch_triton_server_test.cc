@@ -70,7 +70,7 @@ TEST(Launch, SeveralRanks) {
                           kPorts,
                           last_words(1),
                           {":"}})));
-  EXPECT_THAT(got->environment, ElementsAre(Pair("OMPI_MCA_odls_base_sigkill_timeout", "35")));
+  EXPECT_THAT(got->environment, ElementsAre(Pair("OMPI_MCA_odls_base_sigkill_timeout", "3")));
 }
 
 TEST(Launch, SeveralRanksWithoutMpirun) {
@@ -94,7 +94,7 @@ TEST(Launch, SeveralModels) {
   EXPECT_THAT(got->environment,
               UnorderedElementsAre(Pair("TRTLLM_ORCHESTRATOR", "1"),
                                    Pair("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "1"),
-                                   Pair("OMPI_MCA_odls_base_sigkill_timeout", "14")));
+                                   Pair("OMPI_MCA_odls_base_sigkill_timeout", "11")));
   got = plan({"--multi-model", "--disable-spawn-processes", "--world_size=3", "--model_repo=/r"});
   ::unsetenv("NVIDIA_TRITON_SERVER_VERSION");
   ASSERT_TRUE(got.ok()) << got.status();

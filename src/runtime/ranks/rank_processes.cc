@@ -106,7 +106,7 @@ class Worker final : public WorkerLink {
   pid_t id() const { return process_->id(); }
 
   // For the group's thread.
-  WorkerProcess& process() { return *process_; }
+  WorkerProcess& process() const { return *process_; }
   int beats() const { return beats_.get(); }
   uint64_t progress() const { return progress_; }  // as of the last sign of life
   bool is_watched = true;                          // not yet ended
@@ -486,7 +486,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
 
   void has_ended(Worker& worker) {
     worker.is_watched = false;
-    const auto how = worker.process().ended(kExitLimit);
+    const auto how = await_end(worker, now() + kExitLimit);
     if (!how) worker.process().kill();
     fail(worker, how.value_or("has closed its sockets and was killed"));
     log_error("{}", message(failure()));
@@ -498,6 +498,17 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     fail(worker, fmt::format("gave no sign of life for {:.3g} s and was killed",
                              seconds(limit_of(worker))));
     log_error("{}", message(failure()));
+  }
+
+  // WorkerProcess::ended() with signs of life for the processes that go on.
+  std::optional<std::string> await_end(const Worker& worker, Time end) const {
+    const Duration slice = options_.silence_limit / kLooks;
+    while (true) {
+      const Duration left = std::max(Duration(), end - now());
+      const auto how = worker.process().ended(std::min(left, slice));
+      if (how || left <= slice) return how;
+      tell_progress();
+    }
   }
 
   Duration limit_of(const Worker& worker) const {
@@ -516,7 +527,7 @@ class Group final : public RankProcesses, public std::enable_shared_from_this<Gr
     const Duration limit = job_ ? kRankExitLimit : Duration(kExitLimit);
     for (const auto& worker : workers_) {
       const bool was_watched = worker->is_watched;
-      const auto how = worker->process().ended(std::max(Duration(), start + limit - now()));
+      const auto how = await_end(*worker, start + limit);
       if (!how) {
         worker->process().kill();
         worker->process().ended(std::chrono::hours(1));

@@ -38,7 +38,7 @@ struct RankProcessOptions {
   // Longest wait of a rank for another one in an exchange. Steps may take long; a rank that hangs
   // is found by its silence, or by its device's health.
   Duration exchange_limit = comm::kMaxTimeLimit;
-  // A process without a sign of life for so long is killed; launched processes kill this one.
+  // A process without a sign of life for so long is killed; this one is, by the processes.
   Duration silence_limit = std::chrono::seconds(3);
   Duration meet_limit = kMeetLimit;  // until launched processes answer
 };

@@ -176,6 +176,45 @@ TEST(RankProcesses, NoProcessOutlivesItsLeader) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
+// Its clients' connections end with it, and so do its workers.
+TEST(RankProcesses, ASuspendedLeaderIsKilled) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const pid_t leader = ::fork();
+  ASSERT_GE(leader, 0);
+  if (leader == 0) {
+    ExchangeRanks ranks;
+    if (!ranks.open(exchange_options(3)).ok() || !ranks.run(20).ok()) std::_Exit(1);
+    while (true) ::raise(SIGSTOP);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(leader, &status, 0), leader);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  int num_ended = 0;
+  while (::waitpid(-1, nullptr, 0) > 0) ++num_ended;
+  EXPECT_EQ(num_ended, 2);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+// A process that takes longer than the limit of silence to end hears signs of life until then.
+TEST(RankProcesses, ASlowEndIsNoSilenceOfTheLeader) {
+  const pid_t leader = ::fork();
+  ASSERT_GE(leader, 0);
+  if (leader == 0) {
+    RankProcessOptions options = exchange_options(1);
+    options.first = 0;
+    auto processes = RankProcesses::start(options, nullptr).value();
+    const std::filesystem::path engine = kSlowToEnd;
+    if (!processes->begin_load({&engine, 1}, {}).ok()) std::_Exit(1);
+    auto runners = processes->finish_load().value();
+    runners.clear();
+    processes.reset();
+    std::_Exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(leader, &status, 0), leader);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 // A worker without a process.
 class TestLink final : public WorkerLink {
  public:

@@ -295,8 +295,15 @@ int rank_worker_main(int argc, char** argv, const MakeOpener& opener) {
   WorkerDescriptors descriptors{.steps = inherited(0), .beats = inherited(1)};
   if (start->has_tensor) descriptors.tensor = inherited(2);
   if (start->has_pipeline) descriptors.pipeline = inherited(3);
-  const Status status = run_rank(*start, std::move(descriptors), opener,
-                                 {.closed = [] { ::_exit(1); }, .silent = nullptr});
+  const LeaderLoss loss{
+      .closed = [] { ::_exit(1); },
+      .silent =
+          [&] {
+            log_error("rank {}: process id {} gave no sign of life for {} ms and is killed",
+                      start->rank, start->leader, start->silence_ms);
+            if (::getppid() == start->leader) ::kill(static_cast<pid_t>(start->leader), SIGKILL);
+          }};
+  const Status status = run_rank(*start, std::move(descriptors), opener, loss);
   if (!status.ok()) log_error("rank {}: {}", start->rank, status.ToString());
   std::_Exit(status.ok() ? 0 : 1);
 }
