@@ -424,7 +424,8 @@ Status check_hidden(const Plan& plan) {
     NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan.values.size(), "hidden: no value {}",
                    id);
     const Value& hidden = plan.values[static_cast<size_t>(id)];
-    const bool has_all = plan.model.is_encoder && plan.model.pictures.patch_width == 0;
+    const PictureFacts& pictures = plan.model.pictures;
+    const bool has_all = plan.model.is_encoder && (pictures.patch_width == 0 || pictures.in_cross);
     const RowCount rows = has_all ? RowCount::kTokens : RowCount::kSampled;
     NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == rows &&
                        hidden.cols == plan.model.hidden_size,

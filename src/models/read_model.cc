@@ -258,7 +258,6 @@ Status add_picture_encoder(const Traits& t, const io::ModelFacts& decoder, Model
   io::ModelFacts& facts = model.graph.model;
   facts = decoder;
   facts.pictures = t.pictures;
-  if (t.pictures.in_cross) facts.num_cross_layers = model.traits.num_crosses();
   if (model.half == Half::kDecoder) {
     const int32_t frames = t.pictures.grid > 0 && !t.pictures.in_cross ? t.pictures.max_frames : 1;
     facts.encoder_positions = t.max_positions * frames;
@@ -425,6 +424,7 @@ StatusOr<Model> read_model(const std::filesystem::path& given, Half half) {
   Traits encoder;
   if (model.pictures) {
     ASSIGN_OR_RETURN(encoder, read_picture_traits(path.string(), model));
+    if (encoder.pictures.in_cross) facts.num_cross_layers = model.traits.num_crosses();
   }
   if (half == Half::kDecoder) {
     ASSIGN_OR_RETURN(model.graph, build_decoder(model.traits, *model.family->weights, facts));

@@ -103,7 +103,7 @@ EncoderSpec lasting(const std::string& key, int32_t begin) {
   return {.key = key, .length = 4, .num_results = 4, .begin = begin};
 }
 
-// With room for one of two results a sequence holds none.
+// A sequence with room for one of its two results holds none.
 TEST(SchedulerPictures, ResultsOfAllLaterTokensAreHeldTogether) {
   Scheduler sched(picture_limits());
   ASSERT_TRUE(sched.submit(with_pictures(1, 6, {lasting("a", 0)})).ok());

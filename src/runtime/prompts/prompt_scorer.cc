@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <new>
 
 #include "base/contained.h"
@@ -28,13 +29,16 @@ void find_top(std::span<const float> logits, std::span<TokenLogProb> top) {
   }
 }
 
-// Scores the token at `position` + 1 by the logits at `position`. False: logits not finite.
+// Scores the token at `position` + 1 by the logits at `position`. False: logits not finite. A token
+// behind the vocabulary, a picture's, has no logit: the lowest number.
 bool score_token(std::span<const float> logits, TokenId token, size_t position,
                  PromptLogProbs& out) {
   const float largest = *std::ranges::max_element(logits);
   double sum = 0;
   int32_t rank = 1;
-  const float own = logits[static_cast<size_t>(token)];
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  const bool is_known = static_cast<size_t>(token) < logits.size();
+  const float own = is_known ? logits[static_cast<size_t>(token)] : kLowest;
   for (const float x : logits) {
     sum += std::exp(x - largest);
     rank += x > own;
@@ -44,7 +48,7 @@ bool score_token(std::span<const float> logits, TokenId token, size_t position,
   const auto log_prob = [&](float x) {
     return static_cast<float>((double{x} - largest) - log_sum);
   };
-  out.log_probs[position] = log_prob(own);
+  out.log_probs[position] = is_known ? log_prob(own) : kLowest;
   out.ranks[position] = rank;
   const auto num_top = static_cast<size_t>(out.num_top);
   const auto top = std::span(out.top).subspan(position * num_top, num_top);
