@@ -84,9 +84,10 @@ gpu-test:
 format:
 	tools/check_format.sh --fix
 
-# Writes docs/options.md and the parameters of the config.pbtxt template from the declarations of options.
+# Writes docs/options.md, docs/flags.md and the parameters of the config.pbtxt template from the declarations of options.
 options: $(BUILD)/build.ninja
-	cmake --build $(BUILD) --target backend_parameters_test cli_test
+	cmake --build $(BUILD) --target backend_parameters_test cli_test nereid
+	$(BUILD)/bin/nereid flags >$(BUILD)/flags.md && mv $(BUILD)/flags.md docs/flags.md
 	NEREID_WRITE_DOCS=1 $(BUILD)/bin/backend_parameters_test --gtest_filter='Parameters.TemplateOf*'
 	NEREID_WRITE_DOCS=1 $(BUILD)/bin/cli_test --gtest_filter='OptionsPage.*'
 

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$1" = --plan ]; then
   echo "quickstart: 1. installs the Debian packages that are missing (tools/setup.sh; with sudo where you are not root)"
-  echo "            2. compiles nereid into $2 with $(nproc) cores; the first time takes a quarter of an hour on two cores"
+  echo "            2. compiles nereid into $2 with $(nproc) cores; the first time takes 860 CPU seconds, eight minutes on two cores"
   echo "            3. serves models/quickstart on a free port of 127.0.0.1, asks it twice, and stops it"
   exit 0
 fi

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/commands/commands.h"
+#include "cli/flags/arg_table.h"
 #include "cli/flags/parse_error.h"
 #include "cli/tools/tools.h"
 #include "runtime/ranks/rank_worker.h"
@@ -57,6 +60,15 @@ constexpr Tool kTools[] = {
      "behind mpirun or srun: run a command in process 0, ranks of its models in the others"},
 };
 
+// The text of --help for terminals of 80 columns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return nereid::cli::wrapped(CLI::Formatter::make_help(app, std::move(name), mode));
+  }
+};
+
 // "/x/fill_template.py" -> "fill_template"
 std::string_view base_name(std::string_view path) {
   path.remove_prefix(path.rfind('/') + 1);
@@ -93,6 +105,7 @@ int run(int argc, char** argv) {
       "              nereid serve hf://ORG/NAME\n"
       "              nereid generate models/quickstart -p \"What is machine learning?\"",
       "nereid"};
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", "nereid " NEREID_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;

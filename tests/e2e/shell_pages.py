@@ -28,6 +28,7 @@ def flags_of(command):
     # tritonserver's help goes to stderr with exit code 1, as the stock server's.
     code, output = (1, "stderr") if command == "tritonserver" else (0, "stdout")
     for line in run(NEREID, command, "--help", code=code, output=output).splitlines():
+        assert len(line) <= 80 or " " not in line.strip(), f"{command} --help: {line}"
         if re.match(r"  ?-", line):
             found.update(re.findall(r"(?<![\w-])--?[A-Za-z][\w.-]*", re.split(r"  |[ ][^-]", line.strip())[0]))
     return found
@@ -80,6 +81,16 @@ def check_pages(folder):
     print(f"shell_pages: {len(commands)} commands")
 
 
+def check_flags_page():
+    """docs/flags.md is what the program prints, whatever machine it is written on."""
+    page = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "flags.md")
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    printed = run(NEREID, "flags", env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"})
+    assert text == printed, "docs/flags.md: write it again: make options"
+    assert text == run(NEREID, "flags"), "the page depends on the environment"
+
+
 def check_version():
     version = json.loads(run(NEREID, "version", "--json"))
     assert run(NEREID, "version") == f"nereid {version['version']}\n" == run(NEREID, "--version")
@@ -113,6 +124,7 @@ def check_doctor(folder):
 
 with tempfile.TemporaryDirectory() as scratch:
     check_pages(scratch)
+    check_flags_page()
     check_version()
     check_doctor(scratch)
 print("shell_pages: ok")

@@ -24,8 +24,8 @@ void add_models(CLI::App& app, int& exit_code);  // pull, list, rm
 void add_ps(CLI::App& app, int& exit_code);
 void add_chat(CLI::App& app, int& exit_code);
 void add_worker(CLI::App& app, int& exit_code);
-// man and completions, which list all commands of `app`. `tools`: the commands among them that
-// parse their arguments themselves.
+// man, flags and completions, which list all commands of `app`. `tools`: the commands among them
+// that parse their arguments themselves.
 void add_shell_pages(CLI::App& app, std::span<const Tool> tools, int& exit_code);
 
 }  // namespace nereid::cli

@@ -1,4 +1,4 @@
-// nereid man, nereid completions: pages and scripts made of the flags of every command.
+// nereid man, flags, completions: pages and scripts made of the flags of every command.
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
@@ -6,12 +6,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/nearest.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/arg_table.h"
 #include "cli/flags/completions.h"
+#include "cli/flags/flags_page.h"
 #include "cli/flags/man_page.h"
 #include "cli/flags/options.h"
 #include "cli/triton/triton_flags.h"
@@ -63,6 +65,28 @@ Status print_man(const CLI::App& app, std::span<const Tool> tools, const std::st
                           did_you_mean(name.substr(0, 80), names));
 }
 
+constexpr std::string_view kFlagsIntroduction = R"(# Flags of every command
+
+`nereid flags` prints this page from the declarations of the flags, which `--help`, man pages and completions come from, too.
+A command is `nereid COMMAND`; names of other programs are programs of their own, too, as links ([commands.md](commands.md)).
+Flags of commands that load a model, those of `nereid serve`, and environment variables are in [options.md](options.md).
+)";
+
+void print_flags(const CLI::App& app, std::span<const Tool> tools) {
+  const std::set<std::string> elsewhere = flags_of_options_page();
+  fmt::print("{}", kFlagsIntroduction);
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    const auto named = [&](const Tool& tool) { return tool.name == command->get_name(); };
+    const auto tool = std::ranges::find_if(tools, named);
+    const auto first = tool == tools.end() ? tool : std::ranges::find(tools, tool->run, &Tool::run);
+    if (first != tool)
+      fmt::print("\n## {}\n\nThe same as [{}](#{}).\n", tool->name, first->name, first->name);
+    else
+      print_page(*command, tools,
+                 [&](const CommandText& text) { return flags_section(text, elsewhere); });
+  }
+}
+
 }  // namespace
 
 void add_shell_pages(CLI::App& app, std::span<const Tool> tools, int& exit_code) {
@@ -72,6 +96,8 @@ void add_shell_pages(CLI::App& app, std::span<const Tool> tools, int& exit_code)
   man->callback([=, &app, &exit_code] {
     if (const Status status = print_man(app, tools, *name); !status.ok()) exit_code = fail(status);
   });
+  app.add_subcommand("flags", "print the flags of every command as Markdown (docs/flags.md)")
+      ->callback([=, &app] { print_flags(app, tools); });
   const auto shell = std::make_shared<std::string>();
   CLI::App* const completions =
       app.add_subcommand("completions", "print the completions for a shell");

@@ -267,6 +267,50 @@ std::string log_level_of(const std::string& level) {
   return level == "verbose" || level == "trace" ? "debug" : level;
 }
 
+namespace {
+
+// The column below which the rest of a line stands.
+size_t hanging_indent(std::string_view line, size_t width) {
+  constexpr size_t kMostOfNames = 8;  // leading blanks; with more, the line is a description
+  const size_t begin = line.find_first_not_of(' ');
+  if (begin >= kMostOfNames) return begin;
+  const size_t gap = line.find("  ", begin);
+  const size_t text = gap == line.npos ? gap : line.find_first_not_of(' ', gap);
+  return text != line.npos && text <= width / 2 ? text : begin;
+}
+
+// Where a line that is too long ends: before a blank, or behind a comma of a list of words.
+size_t line_end(std::string_view line, size_t indent, size_t width) {
+  const size_t blank = line.rfind(' ', width);
+  if (blank != line.npos && blank > indent) return blank;
+  const size_t comma = line.rfind(',', width - 1);
+  if (comma != line.npos && comma > indent) return comma + 1;
+  return std::min(line.find(' ', width), line.size());
+}
+
+}  // namespace
+
+std::string wrapped(std::string_view text, size_t width) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string line(text.substr(0, end));
+    if (line.find_first_not_of(' ') == line.npos) line.clear();
+    const size_t indent = line.empty() ? 0 : hanging_indent(line, width);
+    while (line.size() > width) {
+      const size_t cut = line_end(line, indent, width);
+      const size_t rest = line.find_first_not_of(' ', cut);
+      if (rest == line.npos) break;
+      out.append(line, 0, line.find_last_not_of(' ', cut - 1) + 1) += '\n';
+      line = std::string(indent, ' ') + line.substr(rest);
+    }
+    out += line;
+    if (end < text.size()) out += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
 void set_help_writer(HelpWriter writer) { help_writer() = std::move(writer); }
 
 std::string help_text(const ArgTable& table) {
@@ -277,7 +321,7 @@ std::string help_text(const ArgTable& table) {
     text += fmt::format("  {}{}{}\n        {}\n", fmt::join(names_of(flag), ", "),
                         value.empty() ? "" : " ", value, sentence_of(flag));
   }
-  return text;
+  return wrapped(text);
 }
 
 int run_tool(const ArgTable& table, int argc, char** argv,

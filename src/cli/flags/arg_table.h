@@ -93,7 +93,12 @@ FoundOption find_option(const config::Options& options, std::string_view name, b
 // ". Did you mean 'x'?", or "".
 std::string nearest_option(const config::Options& options, std::string_view name);
 
-// "usage: ..." and a line for each flag.
+// A text of --help with lines of at most `width` characters where words allow it. What is cut off a
+// line stands below its last column: the text behind two blanks, else where the line begins.
+inline constexpr size_t kHelpWidth = 80;
+std::string wrapped(std::string_view text, size_t width = kHelpWidth);
+
+// "usage: ..." and lines for each flag, wrapped.
 std::string help_text(const ArgTable& table);
 
 // Later calls of help_text() return what `writer` makes of the table: man pages and completions are

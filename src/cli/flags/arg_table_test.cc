@@ -85,6 +85,18 @@ TEST(ArgTable, WordsStandAnywhere) {
   EXPECT_THAT(help_text(table), HasSubstr("usage: tool [-h] [--flag value ...] FILE VALUES\n"));
 }
 
+TEST(Wrapped, LongLinesGoOnBelowTheirLastColumn) {
+  EXPECT_EQ(wrapped("short\n\nalso\n", 10), "short\n\nalso\n");
+  EXPECT_EQ(wrapped("  -a   aa bb cc dd\n", 14), "  -a   aa bb\n       cc dd\n");
+  EXPECT_EQ(wrapped("  -a,--long-name  aa bb cc", 20), "  -a,--long-name  aa\n  bb cc")
+      << "no column in the left half";
+  EXPECT_EQ(wrapped("          aa bb cc", 15), "          aa bb\n          cc");
+  EXPECT_EQ(wrapped("  {aa,bb,cc,dd} x", 9), "  {aa,bb,\n  cc,dd} x");
+  EXPECT_EQ(wrapped("  waytoolong word", 6), "  waytoolong\n  word") << "no place to cut";
+  EXPECT_EQ(wrapped("waytoolong", 6), "waytoolong");
+  EXPECT_EQ(wrapped("aa bb  \n", 5), "aa bb  \n");
+}
+
 TEST(ArgTable, WhatHasNoEffectIsListed) {
   EXPECT_THAT(parse({"--gpus_per_node", "4", "--model_cls_name", "Mine"}).ignored(),
               ElementsAre("--gpus_per_node", "--model_cls_name"));

@@ -216,12 +216,14 @@ std::string triton_usage(const std::string& program) {
   for (const config::Option& flag : triton_flags(options)) {
     if (group != flag.group) text += fmt::format("\n{}:\n", group = flag.group);
     const bool takes_value = *flag.value_name != '\0';
-    text += fmt::format("  {:50} {}\n",
-                        fmt::format("{}{}{}{}", flag.flag, takes_value ? " <" : "", flag.value_name,
-                                    takes_value ? ">" : ""),
-                        sentence_of(flag));
+    constexpr size_t kColumn = 30;
+    const std::string name = fmt::format("{}{}{}{}", flag.flag, takes_value ? " <" : "",
+                                         flag.value_name, takes_value ? ">" : "");
+    text += name.size() < kColumn ? fmt::format("  {:{}}", name, kColumn)
+                                  : fmt::format("  {}\n{:{}}", name, "", kColumn + 2);
+    text += sentence_of(flag) + "\n";
   }
-  return text;
+  return wrapped(text);
 }
 
 }  // namespace nereid::cli
