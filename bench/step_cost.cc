@@ -181,6 +181,9 @@ Status measure(const Options& o) {
              opened.device->info().kind == DeviceKind::kCpu ? "reads" : "copies",
              roofline.read_bytes_per_s / 1e9, weights / 1e9,
              int64_t{limits.max_rows} * limits.max_sequence_length, cache / 1e9);
+  exec::StepLimits limits_of_device{.read_bytes_per_s = roofline.read_bytes_per_s};
+  for (const auto& [kernel, per_s] : roofline.flops_by_kernel)
+    limits_of_device.flops_per_s[kernel] = per_s;
   for (const int32_t batch : o.batches)
     for (const int32_t prompt : o.prompts) {
       ASSIGN_OR_RETURN(
@@ -197,7 +200,7 @@ Status measure(const Options& o) {
           "reached\n",
           cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds, bytes / 1e9, least * 1e3,
           least / cost.seconds);
-      if (o.profile) fmt::print("{}", cost.table());
+      if (o.profile) fmt::print("{}", cost.table(limits_of_device));
       std::fflush(stdout);
     }
   return ok();

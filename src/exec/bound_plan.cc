@@ -9,6 +9,7 @@
 #include "exec/memory.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
+#include "tensor/thread_pool.h"
 
 namespace nereid::exec {
 namespace {
@@ -67,6 +68,25 @@ uint64_t bytes_read(const Op& op, const StepData& step) {
                op.heads.num_kv * op.heads.dim * size_of(operand.type);
   });
   return bytes;
+}
+
+// Operations of a product; on CPUs, whose arrays the host can read, of attention too.
+template <class Op>
+double flops_of(const Op& op, bool is_on_cpu) {
+  double flops = 0;
+  if constexpr (kIsObserved<Op>) {
+    int64_t rows = op.x.rows;
+    if constexpr (requires { op.experts; }) rows = op.experts.rows * op.experts.cols;
+    flops = 2.0 * static_cast<double>(rows) * static_cast<double>(op.weight.n * op.weight.k);
+  } else if constexpr (std::is_same_v<Op, kernels::Attention>) {
+    if (!is_on_cpu) return 0;
+    for (int64_t token = 0; token < op.qkv.rows; ++token) {
+      const int64_t seen = op.step.positions[token] + int64_t{1};
+      flops += static_cast<double>(op.window > 0 ? std::min<int64_t>(seen, op.window) : seen);
+    }
+    flops *= 2.0 * op.heads.num * (op.heads.dim + op.heads.value_dim());
+  }
+  return flops;
 }
 
 // Shape "[n, k]" of a product in reports.
@@ -354,6 +374,10 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
   const bool is_few = !observer && few < few_.size() && few_[few];
   const Calls& calls = is_few ? *few_[few] : calls_;
   bool goes_on = true;
+  ThreadPool* const pool = profile && stream.device().info().kind == DeviceKind::kCpu
+                               ? static_cast<ThreadPool*>(stream.native())
+                               : nullptr;
+  if (pool) pool->count_busy(true);
   const auto run_call = [&](const auto& bound) -> Status {
     const int64_t rows = bound.extent == io::RowCount::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
@@ -390,6 +414,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       }
     if constexpr (std::is_same_v<decltype(op), kernels::CrossAttention>)
       RETURN_IF_ERROR(run_scores(op, bound.cache_group, step, stream));
+    const std::vector<double> busy_before = pool ? pool->busy_seconds() : std::vector<double>();
     const Time start = profile ? now() : Time();
     if constexpr (kernels::kIsExchange<decltype(op)>) {
       RETURN_IF_ERROR(exchange_->run(op, stream));
@@ -401,7 +426,11 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     stream.device().health().made_progress();  // for kernels outside the thread pool
     if (profile) {
       RETURN_IF_ERROR(stream.synchronize());
-      profile->add(bound.profile_entry, seconds(now() - start), bytes_read(op, step));
+      const double time = seconds(now() - start);
+      std::vector<double> busy = pool ? pool->busy_seconds() : std::vector<double>();
+      for (size_t i = 0; i < busy.size(); ++i) busy[i] -= busy_before[i];
+      profile->add(bound.profile_entry, time, bytes_read(op, step), flops_of(op, pool != nullptr),
+                   busy);
     }
     return ok();
   };
@@ -410,6 +439,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       const size_t index = std::visit([](const auto& bound) { return bound.index; }, calls[i]);
       return annotate(status, fmt::format("call {}", index));
     }
+  if (pool) pool->count_busy(false);
   return ok();
 }
 

@@ -81,13 +81,31 @@ uint64_t StepCost::bytes() const {
   return sum;
 }
 
-std::string StepCost::table() const {
-  std::string text = fmt::format("  {:<14} {:<12} {:<24} {:>6} {:>10} {:>9}\n", "op", "kernel",
-                                 "shape", "calls", "us", "GB/s");
-  for (const OpTime& op : ops)
-    text += fmt::format("  {:<14} {:<12} {:<24} {:>6} {:>10.1f} {:>9.0f}\n", op.op, op.kernel,
-                        op.shape, op.num_calls, op.seconds * 1e6,
-                        op.seconds > 0 ? static_cast<double>(op.bytes) / op.seconds / 1e9 : 0.0);
+std::string StepCost::table(const StepLimits& limits) const {
+  std::string text =
+      fmt::format("  {:<14} {:<12} {:<24} {:>6} {:>10} {:>7} {:>8} {:>7} {:>9}\n", "op", "kernel",
+                  "shape", "calls", "us", "GB/s", "GFLOP/s", "% roof", "% busy");
+  double sum = 0;
+  for (const OpTime& op : ops) {
+    sum += op.seconds;
+    if (op.seconds <= 0) continue;
+    const auto bytes = static_cast<double>(op.bytes);
+    double least = limits.read_bytes_per_s > 0 ? bytes / limits.read_bytes_per_s : 0;
+    if (const auto peak = limits.flops_per_s.find(op.kernel); peak != limits.flops_per_s.end())
+      least = std::max(least, op.flops / peak->second);
+    std::string busy = "-";
+    if (!op.busy.empty()) {
+      const auto [fewest, most] = std::minmax_element(op.busy.begin(), op.busy.end());
+      busy = fmt::format("{:.0f}-{:.0f}", 100 * *fewest / op.seconds, 100 * *most / op.seconds);
+    }
+    text += fmt::format("  {:<14} {:<12} {:<24} {:>6} {:>10.1f} {:>7.1f} {:>8.0f} {:>7} {:>9}\n",
+                        op.op, op.kernel, op.shape, op.num_calls, op.seconds * 1e6,
+                        bytes / op.seconds / 1e9, op.flops / op.seconds / 1e9,
+                        least > 0 ? fmt::format("{:.0f}", 100 * least / op.seconds) : "-", busy);
+  }
+  if (sum > 0)
+    text += fmt::format("  calls {:.1f} us, outside of calls {:.1f} us\n", sum * 1e6,
+                        std::max(0.0, profiled_seconds - sum) * 1e6);
   return text;
 }
 
@@ -109,12 +127,14 @@ StatusOr<StepCost> measure_steps(Runner& runner, const StepShape& shape, int32_t
   const auto profiled = median_step_seconds(runner, first, message, num_steps);
   cost.ops = runner.profile();
   runner.set_profiling(false);
-  RETURN_IF_ERROR(profiled.status());
+  ASSIGN_OR_RETURN(cost.profiled_seconds, profiled);
   const int32_t num_runs = num_steps + 1;
   for (OpTime& op : cost.ops) {
     op.num_calls /= num_runs;
     op.seconds /= num_runs;
     op.bytes /= static_cast<uint64_t>(num_runs);
+    op.flops /= num_runs;
+    for (double& seconds : op.busy) seconds /= num_runs;
   }
   return cost;
 }

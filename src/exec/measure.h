@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,14 +21,22 @@ struct StepShape {
   std::optional<kernels::SampleParams> sampling = {};  // sampling parameters of each row
 };
 
+// Limits of a device, see kernels/roofline.h; zero or absent: not known.
+struct StepLimits {
+  double read_bytes_per_s = 0;
+  std::map<std::string, double> flops_per_s;  // by kernel
+};
+
 struct StepCost {
-  double seconds = 0;       // median per step, with two steps in flight as in serving
+  double seconds = 0;           // median per step, with two steps in flight as in serving
+  double profiled_seconds = 0;  // the same of the second pass
   std::vector<OpTime> ops;  // per step, slowest first; from a second pass with one call at a time
 
   // Bytes of weights, cached keys and values that a step reads.
   uint64_t bytes() const;
-  // Report: a heading and a line per kind of call.
-  std::string table() const;
+  // Report: a heading, a line per kind of call, and the time outside of calls. "% roof": the least
+  // time that the limits allow; "% busy": least and most of the compute threads' work.
+  std::string table(const StepLimits& limits = {}) const;
 };
 
 // Runs `num_steps` of a shape twice, plainly and with profiling. Cache contents and tokens are

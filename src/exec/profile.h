@@ -20,7 +20,9 @@ class Profile {
  public:
   explicit Profile(const std::vector<ProfileEntry>& entries);
 
-  void add(int32_t entry, double seconds, uint64_t bytes);
+  // Adds a call. `busy`: as OpTime::busy.
+  void add(int32_t entry, double seconds, uint64_t bytes, double flops,
+           const std::vector<double>& busy);
   std::vector<OpTime> times() const;  // entries with calls, slowest first
 
  private:

@@ -298,6 +298,9 @@ std::vector<OpTime> RankGroup::profile() const {
       found->num_calls += time.num_calls;
       found->seconds += time.seconds;
       found->bytes += time.bytes;
+      found->flops += time.flops;
+      found->busy.resize(std::max(found->busy.size(), time.busy.size()));
+      for (size_t i = 0; i < time.busy.size(); ++i) found->busy[i] += time.busy[i];
     }
   std::ranges::stable_sort(all, std::greater(), &OpTime::seconds);
   return all;

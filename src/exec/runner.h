@@ -99,6 +99,9 @@ struct OpTime {
   int64_t num_calls = 0;
   double seconds = 0;
   uint64_t bytes = 0;  // weights and cached keys and values read
+  double flops =
+      0;  // of linear and expert_linear, on CPUs of attention; a multiply-add counts as two
+  std::vector<double> busy;  // on CPUs: seconds that each compute thread worked
 };
 
 // Result of one row.

@@ -357,6 +357,7 @@ TEST_F(RunnerTest, ProfileCountsCallsAndBytes) {
     seen = true;
     EXPECT_EQ(time.num_calls, 2);
     EXPECT_EQ(time.bytes, 2u * 64 * 32 * sizeof(BF16));
+    EXPECT_EQ(time.flops, 2.0 * 2 * 64 * 32 * std::size(kPrompt));
   }
   EXPECT_TRUE(seen);
   harness_.runner().set_profiling(false);

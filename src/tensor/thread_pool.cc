@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "tensor/spin.h"
 
 namespace nereid {
@@ -16,7 +17,9 @@ thread_local bool inside_region = false;
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
+ThreadPool::ThreadPool(int num_threads)
+    : num_threads_(num_threads),
+      busy_(std::make_unique<Busy[]>(static_cast<size_t>(std::max(num_threads, 1)))) {
   NEREID_CHECK(num_threads >= 1);
   spin_rounds_ = spin_rounds(num_threads);
   threads_.reserve(num_threads - 1);
@@ -32,6 +35,22 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+std::vector<double> ThreadPool::busy_seconds() const {
+  std::vector<double> seconds;
+  for (int i = 0; i < num_threads_; ++i)
+    seconds.push_back(1e-9 * static_cast<double>(busy_[static_cast<size_t>(i)].nanoseconds.load(
+                                 std::memory_order_relaxed)));
+  return seconds;
+}
+
+void ThreadPool::call(Body body, void* context, int64_t begin, int64_t end, int thread) {
+  if (!counts_busy_.load(std::memory_order_relaxed)) return body(context, begin, end, thread);
+  const Time start = now();
+  body(context, begin, end, thread);
+  const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(now() - start).count();
+  busy_[static_cast<size_t>(thread)].nanoseconds.fetch_add(time, std::memory_order_relaxed);
+}
+
 void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   NEREID_CHECK(!inside_region);
   std::lock_guard lock(caller_mutex_);
@@ -39,7 +58,7 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   inside_region = true;
   if (num_threads_ == 1 || num_chunks == 1) {
     for (int64_t begin = 0; begin < items; begin += grain) {
-      body(context, begin, std::min(begin + grain, items), 0);
+      call(body, context, begin, std::min(begin + grain, items), 0);
       num_serial_.store(num_serial_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
     inside_region = false;
@@ -95,7 +114,7 @@ int64_t ThreadPool::take_chunks(uint64_t state, int thread) {
     const int64_t chunk = num_chunks - static_cast<int64_t>(state & kChunkMask);
     state -= 1;
     const int64_t begin = chunk * grain;
-    body(context, begin, std::min(begin + grain, items), thread);
+    call(body, context, begin, std::min(begin + grain, items), thread);
     ++num_run;
   }
   return num_run;

@@ -26,6 +26,11 @@ class ThreadPool {
     return state_.load(std::memory_order_relaxed) + num_serial_.load(std::memory_order_relaxed);
   }
 
+  // Whether the time of threads inside fn is counted; false at first. From one thread at a time.
+  void count_busy(bool on) { counts_busy_.store(on, std::memory_order_relaxed); }
+  // Counted seconds of each thread since the start; complete between calls of parallel_for.
+  std::vector<double> busy_seconds() const;
+
   // Calls fn(begin, end, thread) for disjoint ranges covering [0, items); returns when all are
   // done. Ranges start at multiples of `grain` with length <= `grain`: the division is independent
   // of threads and timing, the assignment is not. `thread` in [0, num_threads()) is unique among
@@ -44,8 +49,12 @@ class ThreadPool {
 
  private:
   using Body = void (*)(void* context, int64_t begin, int64_t end, int thread);
+  struct alignas(64) Busy {
+    std::atomic<int64_t> nanoseconds{0};
+  };
 
   void run(int64_t items, int64_t grain, Body body, void* context);
+  void call(Body body, void* context, int64_t begin, int64_t end, int thread);
   int64_t take_chunks(uint64_t state, int thread);
   void wait_until_done(int64_t num_chunks);
   void worker(int thread);
@@ -53,6 +62,8 @@ class ThreadPool {
 
   const int num_threads_;
   int spin_rounds_ = 0;
+  std::atomic<bool> counts_busy_{false};
+  const std::unique_ptr<Busy[]> busy_;   // by thread
   std::mutex caller_mutex_;              // serialises regions
   std::atomic<uint64_t> num_serial_{0};  // chunks run by the caller alone
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/testing/wait.h"
 
 namespace nereid {
@@ -68,6 +69,29 @@ TEST(ThreadPool, OneThreadHasItsScratchToItself) {
       EXPECT_EQ(busy[thread]++, 0);
       EXPECT_EQ(--busy[thread], 0);
     });
+}
+
+TEST(ThreadPool, CountsBusyTimeWhenAsked) {
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    const auto work = [](int64_t, int64_t, int) {
+      for (const Time start = now(); now() == start;) continue;
+    };
+    const auto sum = [&] {
+      double all = 0;
+      for (const double seconds : pool.busy_seconds()) all += seconds;
+      return all;
+    };
+    pool.parallel_for(4, 1, work);
+    EXPECT_EQ(sum(), 0);
+    pool.count_busy(true);
+    pool.parallel_for(4, 1, work);
+    const double counted = sum();
+    EXPECT_GT(counted, 0);
+    pool.count_busy(false);
+    pool.parallel_for(4, 1, work);
+    EXPECT_EQ(sum(), counted);
+  }
 }
 
 TEST(ThreadPool, SleepsWhenIdle) {

@@ -238,11 +238,13 @@ void print_expert_load(const Executor& executor) {
   }
 }
 
-// Prints the time of bare steps of each batch size, kernel call by kernel call.
+// Prints the time of bare steps of each batch size and of a prompt, kernel call by kernel call.
 Status print_profile(const BenchOptions& options, const kernels::Roofline& roofline) {
-  constexpr int32_t kSteps = 20;
+  constexpr int32_t kSteps = 20, kPromptSteps = 3;
   ASSIGN_OR_RETURN(const runtime::ModelInstance model,
                    runtime::open_model(options.model.model_dir, options.model.executor));
+  exec::StepLimits limits{.read_bytes_per_s = roofline.read_bytes_per_s};
+  for (const auto& [kernel, per_s] : roofline.flops_by_kernel) limits.flops_per_s[kernel] = per_s;
   for (const int32_t batch : options.batches) {
     const int32_t rows = std::min(batch, model.runner->limits().max_rows);
     ASSIGN_OR_RETURN(const exec::StepCost cost,
@@ -252,9 +254,15 @@ Status print_profile(const BenchOptions& options, const kernels::Roofline& roofl
         "a step of {} sequences after {} tokens: {:.3f} ms, reads {:.2f} GB, {:.1f}% of the read "
         "rate; its calls one by one:\n{}",
         rows, options.prompt_tokens, cost.seconds * 1e3, bytes / 1e9,
-        100 * bytes / cost.seconds / roofline.read_bytes_per_s, cost.table());
+        100 * bytes / cost.seconds / roofline.read_bytes_per_s, cost.table(limits));
     std::fflush(stdout);
   }
+  const int32_t tokens = std::min(options.prompt_tokens, model.runner->limits().max_tokens);
+  ASSIGN_OR_RETURN(
+      const exec::StepCost cost,
+      exec::measure_steps(*model.runner, {.context = 0, .tokens_per_row = tokens}, kPromptSteps));
+  fmt::print("a step of a prompt's first {} tokens: {:.3f} ms; its calls one by one:\n{}", tokens,
+             cost.seconds * 1e3, cost.table(limits));
   return ok();
 }
 

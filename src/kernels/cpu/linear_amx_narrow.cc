@@ -31,13 +31,6 @@ template <int kTile, bool kPast = false>
                  : "r"(from), "r"(kLineBytes), "i"(kTile)
                  : "memory");
 }
-template <int kTile>
-[[gnu::always_inline]] inline void keep_tile(void* to) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
-               :
-               : "r"(to), "r"(kLineBytes), "i"(kTile)
-               : "memory");
-}
 template <bool kBytes, int kSum, int kX, int kW>
 [[gnu::always_inline]] inline void add_product() {
   if constexpr (kBytes)

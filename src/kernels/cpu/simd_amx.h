@@ -45,13 +45,39 @@ struct alignas(64) Block {
   float cells[kTileRows][16];
 };
 
+// Where 16 columns of sums of a panel are stored as they are, from `row` on; null: not as they are.
+inline float* plain_out(const LinearRaw& a, int64_t row, int64_t panel) {
+  if (a.scales || a.bias || a.out_at || a.out_bf16 || (panel + 1) * 16 > a.n) return nullptr;
+  return static_cast<float*>(a.out) + row * a.out_stride + panel * 16;
+}
+
 // Stores the first `rows` rows of a block as rows `row` and on.
 inline void store_block(const LinearRaw& a, const Block& block, int64_t rows, int64_t row,
                         int64_t panel) {
+  if (float* out = plain_out(a, row, panel)) {
+    for (int64_t r = 0; r < rows; ++r, out += a.out_stride) store(out, load(block.cells[r]));
+    return;
+  }
   for (int64_t r = 0; r < rows; ++r) {
     F acc[1][1] = {{load(block.cells[r])}};
     store_tile(a, row + r, panel, acc);
   }
+}
+
+// As the intrinsic, which requires a literal tile number and does not declare the memory to GCC 12.
+template <int kTile>
+[[gnu::always_inline]] inline void keep_tile(void* to, int64_t stride = kLineBytes) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
+}
+
+// Stores a tile of `rows` rows of sums as rows `row` and on of a panel.
+template <int kTile>
+inline void store_sums(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
+  if (float* const out = plain_out(a, row, panel))
+    return keep_tile<kTile>(out, a.out_stride * static_cast<int64_t>(sizeof(float)));
+  Block block;
+  keep_tile<kTile>(block.cells);
+  store_block(a, block, rows, row, panel);
 }
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

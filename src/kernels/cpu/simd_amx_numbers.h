@@ -108,8 +108,25 @@ template <int kLines, class Numbers>
     by_pairs([&](auto each)
                  [[gnu::always_inline]] { numbers.floats(p, column + 2 * (first + i), of, each); },
              [&](int line, F even, F odd) [[gnu::always_inline]] {
-               store_words(out + kLineBytes * (i + line), pairs_of(even, odd));
+               // As pairs_of(), in one operation.
+               constexpr __mmask64 kLowHalves = 0x3333333333333333;
+               store_words(out + kLineBytes * (i + line),
+                           _mm512_mask_alignr_epi8(as_words(odd), kLowHalves, as_words(even),
+                                                   as_words(even), 2));
              });
+}
+
+// Order of bytes: byte r of two 16-byte lines, kLine and the next, in both halves of word r.
+template <int kLine>
+[[gnu::always_inline]] inline I two_lines() {
+  struct Order {
+    alignas(64) uint8_t bytes[64];
+    constexpr Order() : bytes() {
+      for (int i = 0; i < 64; ++i) bytes[i] = static_cast<uint8_t>(16 * (kLine + i % 2) + i / 4);
+    }
+  };
+  static constexpr Order kOrder;
+  return load_words(kOrder.bytes);
 }
 
 // 4-bit integers minus 8.
@@ -131,12 +148,20 @@ struct MiddleFours : StoredPanels<4, 32> {
         0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
     const I numbers = _mm512_load_si512(kNumbers);
     const uint8_t* const from = at(p, column) + 16 * first;
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < kLines; ++i) {
-      const I x =
-          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16 * i)));
-      store_words(out + kLineBytes * i,
-                  _mm512_permutexvar_epi16(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)), numbers));
+    // Bytes of two lines in both halves of their rows' words; bits of each half's column.
+    const I first_two = two_lines<0>(), next_two = two_lines<2>();
+    const I low = _mm512_set1_epi32(0x00040000), high = _mm512_set1_epi32(0x000c0008);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kLines; i += 4) {
+      const I lines = load_words(from + 16 * i);
+      const auto put = [&](int64_t line, I two, I bits) [[gnu::always_inline]] {
+        store_words(out + kLineBytes * line,
+                    _mm512_permutexvar_epi16(_mm512_srlv_epi16(two, bits), numbers));
+      };
+      const I first = _mm512_permutexvar_epi8(first_two, lines);
+      put(i, first, low), put(i + 1, first, high);
+      const I next = _mm512_permutexvar_epi8(next_two, lines);
+      put(i + 2, next, low), put(i + 3, next, high);
     }
   }
 };

@@ -52,16 +52,24 @@ double peak_flops(int64_t iterations) {
   return 2.0 * kLanes * kChains * static_cast<double>(iterations);
 }
 
+// Four streams, as products read panels: one stream reads at up to 0.8 of their rate.
 float read_bytes(const void* data, int64_t bytes) {
+  constexpr int64_t kStreams = 4, kStreamBytes = 64 << 10, kLine = 64;
   const char* p = static_cast<const char*>(data);
-  F total[4] = {set1(0), set1(0), set1(0), set1(0)};
-  constexpr int64_t kStep = 4 * kLanes * 4;
-  for (int64_t i = 0; i + kStep <= bytes; i += kStep) {
-    _mm_prefetch(p + i + 4096, _MM_HINT_T0);
+  F total[kStreams] = {set1(0), set1(0), set1(0), set1(0)};
+  for (; bytes >= kStreams * kStreamBytes; bytes -= kStreams * kStreamBytes) {
+    for (int64_t i = 0; i < kStreamBytes; i += kLine)
 #pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v)
-      total[v] = add(total[v], load(reinterpret_cast<const float*>(p + i) + v * kLanes));
+      for (int64_t s = 0; s < kStreams; ++s) {
+        const char* const at = p + s * kStreamBytes + i;
+        if (kFewRowsAhead > 0) _mm_prefetch(at + 4096, _MM_HINT_T0);
+        for (int64_t v = 0; v < kLine; v += 4 * kLanes)
+          total[s] = add(total[s], load(reinterpret_cast<const float*>(at + v)));
+      }
+    p += kStreams * kStreamBytes;
   }
+  for (; bytes >= 4 * kLanes; bytes -= 4 * kLanes, p += 4 * kLanes)
+    total[0] = add(total[0], load(reinterpret_cast<const float*>(p)));
   return sum(add(add(total[0], total[1]), add(total[2], total[3])));
 }
 

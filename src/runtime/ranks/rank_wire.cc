@@ -40,7 +40,8 @@ void fields(Wire& wire, T& rank) {
 }
 template <class Wire, MaybeConst<exec::OpTime> T>
 void fields(Wire& wire, T& time) {
-  wire(time.op, time.kernel, time.shape, time.num_calls, time.seconds, time.bytes);
+  wire(time.op, time.kernel, time.shape, time.num_calls, time.seconds, time.bytes, time.flops,
+       time.busy);
 }
 
 namespace {
