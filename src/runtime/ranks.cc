@@ -115,6 +115,49 @@ StatusOr<std::vector<int32_t>> spread_ranks(const LaunchedJob& job, const io::Ma
   return participants;
 }
 
+Status check_leads(const LaunchedJob& job) {
+  if (job.rank == 0) return ok();
+  return invalid_argument("{}: process 0 opens the models of all", text_of(job));
+}
+
+// The processes that participant_ids names, without process 0. Ids that no job could have are
+// refused before the job is looked at.
+StatusOr<std::vector<int32_t>> named_participants(const ExecutorConfig& config,
+                                                  const io::Mapping& mapping) {
+  const std::string& ids = config.participant_ids;
+  const bool is_leader = config.process_mode != "orchestrator";
+  ASSIGN_OR_RETURN(std::vector<int32_t> participants, read_participants(ids));
+  if (mapping.tp != 0 && std::ssize(participants) != mapping.world())
+    return invalid_argument(
+        "participant_ids: '{}' are {} processes, but the model has {} ranks (tensor_parallel {} * "
+        "pipeline_parallel {})",
+        ids, participants.size(), mapping.world(), mapping.tp, mapping.pp);
+  // In process mode orchestrator without 0, see check_instances().
+  const auto others = std::ranges::find_if(participants, [](int32_t p) { return p != 0; });
+  if (is_leader && others == participants.begin())
+    return invalid_argument(
+        "participant_ids: '{}': in process mode leader the first one is 0, the process that serves",
+        ids);
+  if (is_leader && std::find(others, participants.end(), 0) != participants.end())
+    return invalid_argument(
+        "participant_ids: '{}': the ranks of process 0 are the first ones; here one comes behind a "
+        "rank of another process",
+        ids);
+  ASSIGN_OR_RETURN(const auto job, launched_job());
+  const int32_t last = std::ranges::max(participants);
+  if (!job)
+    return invalid_argument(
+        "participant_ids: '{}': neither mpirun nor srun has started several processes; start at "
+        "least {}, as with `mpirun -n {}`",
+        ids, last + 1, last + 1);
+  RETURN_IF_ERROR(check_leads(*job));
+  if (last >= job->size)
+    return invalid_argument("participant_ids: '{}' has {}; {} started {} processes, from 0 on", ids,
+                            last, job->launcher, job->size);
+  participants.erase(participants.begin(), others);
+  return participants;
+}
+
 }  // namespace
 
 StatusOr<std::vector<std::string>> read_devices(std::string_view list) {
@@ -172,7 +215,8 @@ StatusOr<io::Mapping> mapping_of(const std::filesystem::path& model_dir,
                                  const ExecutorConfig& config) {
   ASSIGN_OR_RETURN(io::Mapping mapping, read_mapping(config));
   ASSIGN_OR_RETURN(const auto job, launched_job());
-  if (!job && config.process_mode != "orchestrator") return mapping;
+  if (!job && config.process_mode != "orchestrator" && config.participant_ids.empty())
+    return mapping;
   if (mapping.is_single()) {
     ASSIGN_OR_RETURN(const io::Mapping built, convert::built_mapping(model_dir));
     if (int64_t{built.tp} * built.pp > io::kMaxRanks)
@@ -208,52 +252,20 @@ StatusOr<std::vector<int32_t>> read_participants(std::string_view list) {
 
 StatusOr<std::vector<int32_t>> launched_participants(const ExecutorConfig& config,
                                                      const io::Mapping& mapping) {
+  if (!config.participant_ids.empty()) return named_participants(config, mapping);
   std::vector<int32_t> participants;
-  const bool is_orchestrator = config.process_mode == "orchestrator";
-  if (is_orchestrator && config.participant_ids.empty()) return participants;
+  if (config.process_mode == "orchestrator") return participants;
   ASSIGN_OR_RETURN(const auto job, launched_job());
-  if (!job) {
-    if (config.participant_ids.empty()) return participants;
+  if (!job) return participants;
+  RETURN_IF_ERROR(check_leads(*job));
+  if (job->hosts) return spread_ranks(*job, mapping);
+  if (mapping.world() != job->size)
     return invalid_argument(
-        "participant_ids: '{}': neither mpirun nor srun has started several processes",
-        config.participant_ids);
-  }
-  if (job->rank != 0)
-    return invalid_argument("{}: process 0 opens the models of all", text_of(*job));
-  if (config.participant_ids.empty()) {
-    if (job->hosts) return spread_ranks(*job, mapping);
-    if (mapping.world() != job->size)
-      return invalid_argument(
-          "{} started {} processes, but the model has {} ranks (tensor_parallel {} * "
-          "pipeline_parallel {}): start {} processes, or give the model {} ranks",
-          job->launcher, job->size, mapping.world(), mapping.tp, mapping.pp, mapping.world(),
-          job->size);
-    for (int32_t rank = 1; rank < job->size; ++rank) participants.push_back(rank);
-    return participants;
-  }
-  ASSIGN_OR_RETURN(participants, read_participants(config.participant_ids));
-  if (std::ssize(participants) != mapping.world())
-    return invalid_argument(
-        "participant_ids: '{}' are {} processes, but the model has {} ranks (tensor_parallel {} * "
-        "pipeline_parallel {})",
-        config.participant_ids, participants.size(), mapping.world(), mapping.tp, mapping.pp);
-  if (const auto beyond =
-          std::ranges::find_if(participants, [&](int32_t p) { return p >= job->size; });
-      beyond != participants.end())
-    return invalid_argument("participant_ids: '{}' has {}; {} started {} processes, from 0 on",
-                            config.participant_ids, *beyond, job->launcher, job->size);
-  if (is_orchestrator) return participants;  // without 0, see check_instances()
-  if (participants[0] != 0)
-    return invalid_argument(
-        "participant_ids: '{}': in process mode leader the first one is 0, the process that serves",
-        config.participant_ids);
-  const auto others = std::ranges::find_if(participants, [](int32_t p) { return p != 0; });
-  if (std::find(others, participants.end(), 0) != participants.end())
-    return invalid_argument(
-        "participant_ids: '{}': the ranks of process 0 are the first ones; here one comes behind a "
-        "rank of another process",
-        config.participant_ids);
-  participants.erase(participants.begin(), others);
+        "{} started {} processes, but the model has {} ranks (tensor_parallel {} * "
+        "pipeline_parallel {}): start {} processes, or give the model {} ranks",
+        job->launcher, job->size, mapping.world(), mapping.tp, mapping.pp, mapping.world(),
+        job->size);
+  for (int32_t rank = 1; rank < job->size; ++rank) participants.push_back(rank);
   return participants;
 }
 

@@ -57,7 +57,20 @@ TEST(ProcessLayout, FaultsAreThoseOfALoad) {
   EXPECT_THAT(fault_of(on_cpu("zero")), HasSubstr("tensor_parallel"));
   ExecutorConfig config = on_cpu("2");
   config.participant_ids = "0,1";
-  EXPECT_THAT(fault_of(config), HasSubstr("neither mpirun nor srun"));
+  EXPECT_THAT(fault_of(config), HasSubstr("neither mpirun nor srun has started several processes; "
+                                          "start at least 2, as with `mpirun -n 2`"));
+  config.participant_ids = "0,1,2";
+  EXPECT_THAT(fault_of(config), HasSubstr("'0,1,2' are 3 processes, but the model has 2 ranks"));
+  config.participant_ids = "1,2";
+  EXPECT_THAT(fault_of(config), HasSubstr("in process mode leader the first one is 0"));
+  config.process_mode = "orchestrator";
+  EXPECT_THAT(fault_of(config), HasSubstr("start at least 3, as with `mpirun -n 3`"));
+  EXPECT_EQ(layout_of(config).text,
+            "2 ranks (tensor_parallel 2), orchestrator mode: launched processes 1,2, on cpu");
+  EXPECT_THAT(fault_of(on_cpu("3")), HasSubstr("cannot be divided among 3"));
+  config = on_cpu();
+  config.pipeline_parallel = 9;
+  EXPECT_THAT(fault_of(config), HasSubstr("pp: 9 stages, but the model has 6 layers"));
   config = on_cpu("2");
   config.device = "auto";
   config.devices = "cuda:0-1";
@@ -66,7 +79,7 @@ TEST(ProcessLayout, FaultsAreThoseOfALoad) {
          1);  // has one GPU
   EXPECT_THAT(fault_of(config), HasSubstr("devices: rank 1: device 'cuda:1' does not exist: 1 "
                                           "GPU(s) are visible"));
-  EXPECT_THAT(layout_of(config).text, StartsWith("2 ranks (tensor_parallel 2)"));
+  EXPECT_THAT(layout_of(config).text, EndsWith(", on cuda:0-1, which is not there"));
   unsetenv("NEREID_CUDA_LIBRARY");
 }
 

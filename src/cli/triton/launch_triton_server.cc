@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +30,29 @@ Status check_world(const Args& args) {
         "--world_size {}: must be 1 when using multi-model without disable-spawn-processes",
         world_size);
   return ok();
+}
+
+// The number of tasks is the world size; --world_size may say so.
+Status check_tasks(const Args& args, const LaunchTask& task) {
+  if (args.given("--world_size") && args.integer("--world_size") != task.size)
+    return invalid_argument(
+        "--world_size {}: {} started {} tasks, each of which is a rank; leave it out, or start {}",
+        args.integer("--world_size"), task.launcher, task.size, args.integer("--world_size"));
+  if (task.size > 1 && args.is_on("--multi-model") && !args.is_on("--disable-spawn-processes"))
+    return invalid_argument(
+        "--multi-model: {} started {} tasks, and the server starts its ranks itself; start 1, or "
+        "add --disable-spawn-processes",
+        task.launcher, task.size);
+  return ok();
+}
+
+// Several processes of any launcher, and a single task of srun.
+StatusOr<std::optional<LaunchTask>> own_task() {
+  const auto variable = [](const char* name) { return std::getenv(name); };
+  ASSIGN_OR_RETURN(const auto job, runtime::read_launched_job(variable, /*may_span_hosts=*/true));
+  if (job) return LaunchTask{job->launcher, job->rank, job->size};
+  if (std::getenv("SLURM_STEP_ID") != nullptr) return LaunchTask{"Slurm", 0, 1};
+  return std::nullopt;
 }
 
 // "24.07" > "24.06"; text that is no version counts as older.
@@ -91,8 +115,18 @@ Status start(const std::vector<std::string>& command) {
   return error == 0 ? ok() : not_found("{}: {}", command[0], std::strerror(error));
 }
 
+// Does not return but with an error.
+Status become(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  return not_found("{}: {}", command[0], std::strerror(errno));
+}
+
 Status start(const LaunchPlan& plan) {
   for (const auto& [name, value] : plan.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (plan.stays) return become(plan.commands[0]);
   if (plan.commands.size() > 1) {
     std::fprintf(stderr, "mpirun was not found: %zu processes are started without it\n",
                  plan.commands.size());
@@ -120,9 +154,11 @@ Status launch(const Args& args) {
   warn_of_ignored(args);
   std::error_code error;
   const std::string bin = fs::read_symlink("/proc/self/exe", error).parent_path().string();
+  ASSIGN_OR_RETURN(const auto task, own_task());
   ASSIGN_OR_RETURN(const LaunchPlan plan,
-                   plan_launch(args, {bin, has_program("mpirun"), count_gpus()}));
-  RETURN_IF_ERROR(refuse_second_server(args.is_on("--force")));
+                   plan_launch(args, {bin, has_program("mpirun"), count_gpus(), task}));
+  // Other tasks of this one's job have started their servers.
+  if (!task) RETURN_IF_ERROR(refuse_second_server(args.is_on("--force")));
   return start(plan);
 }
 
@@ -218,16 +254,21 @@ std::vector<std::string> rank_words(const Args& args, const LaunchMachine& machi
 }  // namespace
 
 StatusOr<LaunchPlan> plan_launch(const Args& args, const LaunchMachine& machine) {
-  RETURN_IF_ERROR(check_world(args));
   LaunchPlan plan;
-  for (int64_t rank = 0; rank < args.integer("--world_size"); ++rank) {
-    plan.commands.push_back(rank_words(args, machine, rank));
+  if (machine.task) {
+    RETURN_IF_ERROR(check_tasks(args, *machine.task));
+    plan.commands.push_back(rank_words(args, machine, machine.task->rank));
+    plan.stays = true;
+  } else {
+    RETURN_IF_ERROR(check_world(args));
+    for (int64_t rank = 0; rank < args.integer("--world_size"); ++rank)
+      plan.commands.push_back(rank_words(args, machine, rank));
   }
   if (args.is_on("--multi-model"))
     plan.environment = {{"TRTLLM_ORCHESTRATOR", "1"},
                         {"TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES",
                          args.is_on("--disable-spawn-processes") ? "0" : "1"}};
-  if (args.is_on("--no-mpi") || !machine.has_mpirun) return plan;
+  if (plan.stays || args.is_on("--no-mpi") || !machine.has_mpirun) return plan;
   std::vector<std::string> command = {"mpirun", "--allow-run-as-root"};
   if (args.is_on("--oversubscribe")) command.emplace_back("--oversubscribe");
   for (const auto& words : plan.commands) {

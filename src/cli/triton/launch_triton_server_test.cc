@@ -50,6 +50,31 @@ TEST(Launch, OneRank) {
               ElementsAre(joined({{"mpirun", "--allow-run-as-root", "-n", "1"}, server, {":"}})));
 }
 
+// srun starts the launcher for each rank.
+TEST(Launch, ATaskIsTheServerOfItsRank) {
+  const auto of_task = [](const std::vector<std::string>& words, const LaunchTask& task) {
+    const Args args = Args::parse(kLaunchTable, words).value();
+    return plan_launch(args, {.bin = "/opt/bin", .has_mpirun = true, .task = task});
+  };
+  const auto got = of_task({"--oversubscribe", "--model_repo=/r"}, {"Slurm", 1, 2});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_TRUE(got->stays);
+  EXPECT_THAT(got->commands,
+              ElementsAre(joined({{"/opt/bin/tritonserver", "--model-repository=/r"},
+                                  kPorts,
+                                  {"--model-control-mode=explicit", "--load-model=tensorrt_llm"},
+                                  kPorts,
+                                  last_words(1)})));
+  EXPECT_TRUE(of_task({"--world_size=2"}, {"Slurm", 0, 2}).ok());
+  EXPECT_THAT(of_task({"--world_size=4"}, {"Slurm", 0, 2}).status().ToString(),
+              HasSubstr("--world_size 4: Slurm started 2 tasks"));
+  EXPECT_TRUE(of_task({"--multi-model"}, {"Slurm", 0, 1}).ok());
+  EXPECT_THAT(of_task({"--multi-model"}, {"Slurm", 0, 2}).status().ToString(),
+              HasSubstr("--multi-model: Slurm started 2 tasks"));
+  EXPECT_THAT(of_task({"--multi-model", "--disable-spawn-processes"}, {"Slurm", 0, 2})->environment,
+              Contains(Pair("TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "0")));
+}
+
 TEST(Launch, SeveralRanks) {
   const auto got = plan({"--world_size=2", "--model_repo=/r", "--tritonserver=/t",
                          "--oversubscribe", "--tensorrt_llm_model_name=a,b", "--log",

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "comm/shared_group.h"
@@ -166,6 +167,12 @@ void end_with(int64_t leader) {
   if (::getppid() != leader) ::_exit(1);
 }
 
+// By a signal; not one that is starved, or that a debugger holds.
+bool is_suspended(int64_t process) {
+  const auto stat = read_file(fmt::format("/proc/{}/stat", process), 4096);
+  return stat.ok() && stat->rfind(") T ") != std::string::npos;
+}
+
 StatusOr<exec::RankComms> attach(const WorkerStart& start, const WorkerDescriptors& descriptors) {
   exec::RankComms comms;
   if (start.has_tensor) {
@@ -295,14 +302,15 @@ int rank_worker_main(int argc, char** argv, const MakeOpener& opener) {
   WorkerDescriptors descriptors{.steps = inherited(0), .beats = inherited(1)};
   if (start->has_tensor) descriptors.tensor = inherited(2);
   if (start->has_pipeline) descriptors.pipeline = inherited(3);
-  const LeaderLoss loss{
-      .closed = [] { ::_exit(1); },
-      .silent =
-          [&] {
-            log_error("rank {}: process id {} gave no sign of life for {} ms and is killed",
-                      start->rank, start->leader, start->silence_ms);
-            if (::getppid() == start->leader) ::kill(static_cast<pid_t>(start->leader), SIGKILL);
-          }};
+  const LeaderLoss loss{.closed = [] { ::_exit(1); },
+                        .silent =
+                            [&] {
+                              if (::getppid() != start->leader || !is_suspended(start->leader))
+                                return;
+                              log_error("rank {}: process id {} is suspended, and is killed",
+                                        start->rank, start->leader);
+                              ::kill(static_cast<pid_t>(start->leader), SIGKILL);
+                            }};
   const Status status = run_rank(*start, std::move(descriptors), opener, loss);
   if (!status.ok()) log_error("rank {}: {}", start->rank, status.ToString());
   std::_Exit(status.ok() ? 0 : 1);
