@@ -36,6 +36,7 @@ class DecoderLayer {
         t_(layer_traits(t, index - weights.first_layer)),
         index_(index),
         name_(fmt::format("layers.{}.", index)) {
+    if (is_left_out()) return;
     const std::string scope =
         fmt::format(fmt::runtime(weights.layers), index - weights.first_layer);
     for (const std::span<const WeightRule> rules : weights.layer)
@@ -43,7 +44,8 @@ class DecoderLayer {
   }
 
   ValueId run(ValueId x, ValueId attended) {
-    if (t_.is_cross_layer) return t_.leaves_cross ? x : run_cross(x);
+    if (is_left_out()) return x;
+    if (t_.is_cross_layer) return run_cross(x);
     const ValueId h = attended == kNone ? read_residual("attn.norm", x) : attended;
     const ValueId attention = norm_out("attn.out.norm", gated_rows("attn.out", attend(h)));
     if (!t_.parallel) {
@@ -76,6 +78,8 @@ class DecoderLayer {
     if (gate == kNone && !needs_keys) return x;
     return emit(part + ".gated", graph::GateRows{.x = x, .gate = gate, .needs_keys = needs_keys});
   }
+  bool is_left_out() const { return t_.is_cross_layer && t_.leaves_cross; }
+
   int32_t num_crosses_before() const {
     if (t_.crosses.empty()) return 0;
     return static_cast<int32_t>(std::count(t_.crosses.begin(), t_.crosses.begin() + index_, true));

@@ -1,5 +1,5 @@
 // Paged attention over a bf16 cache with AMX tiles. A query and a weight are the sums of two bf16,
-// within 2^-15 of the f32 number. One path for all row counts: a row's sums are the same chain of
+// within 2^-17 of the f32 number. One path for all row counts: a row's sums are the same chain of
 // tile products alone or among others.
 #include "kernels/cpu/simd_amx.h"
 #include "kernels/cpu/simd_attention.h"
@@ -35,11 +35,14 @@ struct SplitRows {
   const uint16_t* at(int64_t part, int64_t row, int64_t column) const {
     return high + part * distance + row * stride + column;
   }
-  // The upper 16 bits of each number, and the rest.
+  // Each number rounded to bf16, and the rest.
   void put(int64_t row, int64_t column, F first, F second) const {
-    const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-    const F first_high = as_floats(_mm512_and_si512(as_words(first), mask));
-    const F second_high = as_floats(_mm512_and_si512(as_words(second), mask));
+    const auto rounded = [](F x) {
+      const __m512i half = _mm512_set1_epi32(0x8000);
+      const __m512i mask = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+      return as_floats(_mm512_and_si512(_mm512_add_epi32(as_words(x), half), mask));
+    };
+    const F first_high = rounded(first), second_high = rounded(second);
     uint16_t* const to = high + row * stride + column;
     const __m512bh highs = _mm512_cvtne2ps_pbh(second_high, first_high);
     const __m512bh lows = _mm512_cvtne2ps_pbh(sub(second, second_high), sub(first, first_high));
