@@ -110,9 +110,8 @@ void score_rows(const AttentionRaw& a, int64_t row, const uint16_t* const (&pane
   _tile_stored(3, scores + 48, kTile * 4);
 }
 
-// B tiles of the values of keys in `seen`, zeros for others; false if one is not finite. Of 32
-// columns the first tile has fours 0, 2, 4, 6 and the second 1, 3, 5, 7: pairs are made within 128
-// bits.
+// B tiles of the values of keys in `seen`, zeros for others; false if one is not finite. Two tiles
+// share 32 columns: the first has fours 0, 2, 4, 6, the second 1, 3, 5, 7.
 bool pair_values(const AttentionRaw& a, const Ranges& seen, const Scratch& s) {
   const auto line_of = [&](int64_t key) {
     const bool is_seen =
