@@ -93,8 +93,8 @@ FoundOption find_option(const config::Options& options, std::string_view name, b
 // ". Did you mean 'x'?", or "".
 std::string nearest_option(const config::Options& options, std::string_view name);
 
-// A text of --help with lines of at most `width` characters where words allow it. The rest of a line
-// is indented as the line's last column, which two blanks precede, or as the line.
+// A text of --help with lines of at most `width` characters where words allow it. The rest of a
+// line is indented as the line's last column, which two blanks precede, or as the line.
 inline constexpr size_t kHelpWidth = 80;
 std::string wrapped(std::string_view text, size_t width = kHelpWidth);
 
