@@ -1,5 +1,6 @@
 // config.json of published checkpoints (lines of tests/configs/published.jsonl) with the number of
-// parameters in transformers (multimodal models: the text part's): the graph has as many.
+// parameters in transformers (multimodal models: the text part's, but all of
+// those with cross attention to pictures): the graph has as many.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ void add_sizes(const Model& model, std::map<std::string, int64_t>& sizes) {
 int64_t num_parameters(const Model& model, const std::filesystem::path& dir) {
   std::map<std::string, int64_t> sizes;
   add_sizes(model, sizes);
-  if (model.family->encoder) {
+  if (model.family->encoder || model.graph.model.pictures.in_cross) {
     const auto encoder = read_model(dir, Half::kEncoder);
     EXPECT_TRUE(encoder.ok()) << encoder.status();
     if (encoder.ok()) add_sizes(*encoder, sizes);

@@ -91,7 +91,7 @@ TEST(Wrapped, LongLinesGoOnBelowTheirLastColumn) {
   EXPECT_EQ(wrapped("  -a,--long-name  aa bb cc", 20), "  -a,--long-name  aa\n  bb cc")
       << "no column in the left half";
   EXPECT_EQ(wrapped("          aa bb cc", 15), "          aa bb\n          cc");
-  EXPECT_EQ(wrapped("  {aa,bb,cc,dd} x", 9), "  {aa,bb,\n  cc,dd} x");
+  EXPECT_EQ(wrapped("  {aa,bb,cc,dd} x", 10), "  {aa,bb,\n  cc,dd} x");
   EXPECT_EQ(wrapped("  waytoolong word", 6), "  waytoolong\n  word") << "no place to cut";
   EXPECT_EQ(wrapped("waytoolong", 6), "waytoolong");
   EXPECT_EQ(wrapped("aa bb  \n", 5), "aa bb  \n");
