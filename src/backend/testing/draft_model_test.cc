@@ -122,7 +122,8 @@ TEST_F(DraftModelTest, DraftsWithTheirLogits) {
                         {1, 1},
                         std::string(1, seed) + std::string(7, '\0')};
     const std::vector<Output> inputs = {random, int_input("top_k", 0), float_input("top_p", 1.0f),
-                                        float_input("temperature", 1.5f)};
+                                        float_input("temperature", 1.5f),
+                                        int_input("min_length", kTokens)};
     by_tokens += held(say(4, inputs));
     by_logits += held(say(4, with_logits(inputs)));
   }
