@@ -17,7 +17,7 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where);
 // (transformers before and since 4.52).
 std::string name_in_text_part(const std::string& tensor);
 
-// The same without a look at what the tensor is.
+// name_in_text_part() for tensors of the text part alone: an image tensor gets a name, too.
 std::string decoder_name(const std::string& tensor);
 // Whether a tensor makes the keys or values of a layer of cross attention to pictures, which are in
 // the encoder's graph.

@@ -41,7 +41,7 @@ std::string names_of(const FlagText& flag) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The placeholder with its default, and the words where it does not have them.
+// A flag's value name with the default, and the allowed words where the name lacks them.
 std::string value_of(const FlagText& flag) {
   if (flag.value.empty()) return "";
   const bool lists = flag.choices.empty() || flag.value.find('{') != std::string::npos;

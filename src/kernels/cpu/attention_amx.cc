@@ -169,7 +169,7 @@ void weigh_columns(int64_t row, int64_t weights_row, int64_t width, int64_t c,
   if constexpr (kVecs > 3) _tile_stored(3, acc + 48, width * 4);
 }
 
-// The same for all columns.
+// acc += weights * values for up to 16 rows by all columns.
 void weigh_rows(int64_t row, int64_t weights_row, int64_t width, const TileScratch& s) {
   int64_t c = 0;
   for (; c + 64 <= width; c += 64) weigh_columns<4>(row, weights_row, width, c, s);

@@ -183,8 +183,8 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
     if (!panels[p]) panels[p] = any;
 }
 
-// The same for a token in a draft tree, whose keys are not in order of positions: each is copied to
-// the panel and column of its position, so that scores are equal.
+// find_tile() for a token in a draft tree, whose keys are not in order of positions: each is copied
+// to the panel and column of its position, so that scores are equal.
 template <class Cache>
 void gather_tile(const AttentionRaw& a, int64_t token, int64_t kv_head, int64_t first,
                  const Ranges& ranges, bool widen, const Scratch& s,
