@@ -62,7 +62,8 @@ class Tiles : public ::testing::TestWithParam<Format> {
 
   // The product of rows [begin, begin + count) of x.
   std::vector<float> product(const std::vector<uint16_t>& x, int64_t begin, int64_t count) {
-    std::vector<uint16_t> tiles(kK / kTileColumns * kTileElements), memory(tiles_memory(16, kK));
+    std::vector<uint16_t> tiles(kK / kTileColumns * kTileElements),
+        memory(tiles_memory(16, kPanels, kK));
     for (int64_t r = 0; r < count; ++r)
       for (int64_t i = 0; i < kK; ++i)
         tiles[static_cast<size_t>(i / kTileColumns * kTileElements + r * kTileColumns +

@@ -44,6 +44,7 @@ struct LinearKernel {
   RowForm form = RowForm::kPairs;
   int64_t row_unit = 12;  // rows of the register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x; leaves room for weights in the L2 cache
+  int64_t row_block = 0;                // rows of a task; 0: by row_block_bytes
   int64_t most_panels = 8;              // per task
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
   void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes, and kWords of i8
@@ -73,6 +74,15 @@ void tile_row(const T* x, int64_t k, int64_t row, T* block) {
   std::fill(out + (k - i), out + kColumns, T{});
 }
 
+// Elements between blocks of 16 rows: tiles of `columns` columns, an odd multiple of kSlabSteps if
+// there are more.
+int64_t tiles_stride(int64_t k, int64_t columns) {
+  int64_t steps = round_up(k, columns) / columns;
+  if (steps > kSlabSteps)
+    steps = round_up(steps, kSlabSteps) / kSlabSteps / 2 * 2 * kSlabSteps + kSlabSteps;
+  return kPanelRows * columns * steps;
+}
+
 // Whether the kernel reads x's rows in place.
 bool takes_rows(const LinearKernel& kernel, int64_t k) {
   return kernel.form == RowForm::kPairs && k % 2 == 0;
@@ -95,8 +105,8 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const WeightView& w, int
   const bool tiles = is_tiled(kernel.form), widen = kernel.form == RowForm::kF32;
   // Rows a power of two apart would map to few L1 cache sets.
   const int64_t behind = kernel.fixed_row ? num_pieces(k, group) * kPieceWords : 0;
-  const int64_t stride = tiles ? kPanelRows * round_up(k, kLineBytes / size)
-                               : round_up(k, int64_t{4}) + behind + 64 / size;
+  const int64_t stride =
+      tiles ? tiles_stride(k, kLineBytes / size) : round_up(k, int64_t{4}) + behind + 64 / size;
   const int64_t lines = tiles ? (count + kPanelRows - 1) / kPanelRows : count;
   ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(lines * stride * size)));
   const auto convert = [&](int64_t first, int64_t last, int) {
@@ -171,22 +181,23 @@ class Panels {
  public:
   static StatusOr<Panels> of(const LinearKernel& kernel, const WeightView& w, ThreadPool& pool) {
     Panels out(kernel);
-    if (w.format.is_float()) return out;
+    if (kernel.block && w.format.is_float()) return out;
     const WeightFormat& f = w.format;
-    out.integers_ = {.data = w.as_bytes(),
-                     .scales = w.scales,
-                     .zeros = w.zeros,
-                     .minima = w.minima,
-                     .panel_bytes = integer_panel_bytes(w.k, f.bits),
-                     .columns = padded_k(w.k),
-                     .group = f.group_size(w.k),
-                     .groups = f.num_groups(w.k),
-                     .bits = f.bits,
-                     .float8 = f.scheme == Scheme::kFloat8,
-                     .by_rows = is_fp8_by_rows(f)};
+    if (!f.is_float())
+      out.integers_ = {.data = w.as_bytes(),
+                       .scales = w.scales,
+                       .zeros = w.zeros,
+                       .minima = w.minima,
+                       .panel_bytes = integer_panel_bytes(w.k, f.bits),
+                       .columns = padded_k(w.k),
+                       .group = f.group_size(w.k),
+                       .groups = f.num_groups(w.k),
+                       .bits = f.bits,
+                       .float8 = f.scheme == Scheme::kFloat8,
+                       .by_rows = is_fp8_by_rows(f)};
     thread_local Scratch scratch;
-    out.per_thread_ = std::max(
-        {2 * panel_elements(w.k), words_memory(kChunkRows), tiles_memory(kChunkRows, w.k)});
+    out.per_thread_ = std::max({2 * panel_elements(w.k), words_memory(kChunkRows),
+                                tiles_memory(kernel.row_block, kernel.most_panels, w.k)});
     ASSIGN_OR_RETURN(void* const memory,
                      scratch.get(static_cast<size_t>(pool.num_threads() * out.per_thread_) * 2));
     out.memory_ = static_cast<uint16_t*>(memory);
@@ -209,6 +220,7 @@ class Panels {
   // The weight from `panel` on.
   IntegerPanelsRaw integers_of(int64_t panel) const {
     IntegerPanelsRaw w = integers_;
+    if (!w.data) return w;  // bf16 weights: LinearRaw's
     const int64_t numbers = panel * w.groups * kPanelRows;
     w.data += panel * w.panel_bytes;
     w.scales += numbers;
@@ -243,7 +255,9 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& we
               const std::vector<Group>& groups, ThreadPool& pool) {
   const int64_t panels = num_panels(raw.n), unit = kernel.row_unit;
   const int64_t row_bytes = raw.k * element_bytes(kernel.form);
-  const int64_t block = std::max(2 * unit, kernel.row_block_bytes / row_bytes / unit * unit);
+  const int64_t block = kernel.row_block > 0
+                            ? kernel.row_block
+                            : std::max(2 * unit, kernel.row_block_bytes / row_bytes / unit * unit);
   int64_t rows = 0, row_blocks = 0;
   thread_local std::vector<int64_t> ends;  // of the groups, in row blocks
   ends.clear();
@@ -384,22 +398,23 @@ Status linear_pairs(const Op& args, ThreadPool& pool) {
                          .group_sums = kAvx512.group_sums},
                         args, pool);
 }
+// Panels of a task that share x's blocks of columns.
+int64_t panels_of_tiles(int64_t k) { return k > 4096 ? 32 : 16; }
 template <class Op>
 Status linear_tiles(const Op& args, ThreadPool& pool) {
-  return launch_product({.block = linear_amx,
-                         .form = RowForm::kTiles,
+  return launch_product({.form = RowForm::kTiles,
                          .row_unit = 32,
-                         .row_block_bytes = 1 << 20,
-                         .most_panels = args.weight.format.is_float() ? 8 : 32,
-                         .narrow = linear_narrow_amx},
+                         .row_block = 256,
+                         .most_panels = panels_of_tiles(args.weight.k),
+                         .narrow = args.weight.format.is_float() ? linear_amx : linear_narrow_amx},
                         args, pool);
 }
 template <class Op>
 Status linear_byte_tiles(const Op& args, ThreadPool& pool) {
   return launch_product({.form = RowForm::kByteTiles,
                          .row_unit = 32,
-                         .row_block_bytes = 1 << 20,
-                         .most_panels = 32,
+                         .row_block = 256,
+                         .most_panels = panels_of_tiles(args.weight.k),
                          .narrow = linear_bytes_amx},
                         args, pool);
 }

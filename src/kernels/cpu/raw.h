@@ -136,11 +136,14 @@ struct FixedPiece {
 // 32-bit total per row of x and two panels.
 constexpr int64_t words_memory(int64_t rows) { return 2 * 16 * kPieceColumns + rows * 2 * 32; }
 
-// u16 elements needed by AMX products for `rows` rows and `k` columns: tiles of four panels, and
-// per 16 rows two blocks of 16 x 16 floats.
-constexpr int64_t tiles_memory(int64_t rows, int64_t k) {
-  return (4 * ((k + 31) / 32) + 2 * ((rows + 31) / 32 * 2)) * (16 * 64 / 2);
+// u16 elements needed by AMX products of `rows` rows, `panels` panels and `k` columns: tiles of two
+// panels, and a block of 16 x 16 floats for every 16 rows of a panel.
+constexpr int64_t tiles_memory(int64_t rows, int64_t panels, int64_t k) {
+  return (2 * ((k + 31) / 32) + (rows + 31) / 32 * 2 * ((panels + 1) / 2 * 2)) * (16 * 64 / 2);
 }
+// Steps of AMX products (a tile's columns) whose weights stay in the L1 cache for all rows. Blocks
+// of x are an odd number of them apart, so that those of many rows lie in different cache sets.
+constexpr int64_t kSlabSteps = 16;
 
 // KV cache types, see Attention in attention_ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
@@ -271,9 +274,10 @@ void linear_bytes_avx512_vnni(const LinearRaw& a, const IntegerPanelsRaw& w, int
                               int64_t row_end, int64_t panel_begin, int64_t panel_end,
                               uint16_t* memory);
 void byte_row_avx512_vnni(const int8_t* x, int64_t count, void* out);
-void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
-                int64_t panel_end);
-// `memory`: tiles_memory(). The second: rows and weights are i8.
+// `memory`: tiles_memory(). The first: bf16 weights, LinearRaw's. The third: rows and weights are
+// i8.
+void linear_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin, int64_t row_end,
+                int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 void linear_narrow_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                        int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 void linear_bytes_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,

@@ -41,42 +41,81 @@ inline void configure_high(int64_t rows) {
   configure({16, 16, high, high, 16, high, 16, 16});
 }
 
+// Wrappers of the intrinsics, which require literal tile numbers and do not declare the memory they
+// read or write to GCC 12.
+template <int kTile>
+[[gnu::always_inline]] inline void zero_tile() {
+  asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+}
+// `kPast`: bypasses the L1 cache, for lines that would be evicted before reuse.
+template <int kTile, bool kPast = false>
+[[gnu::always_inline]] inline void load_tile(const void* from) {
+  if constexpr (kPast)
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(kLineBytes), "i"(kTile)
+                 : "memory");
+  else
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(kLineBytes), "i"(kTile)
+                 : "memory");
+}
+template <int kTile>
+[[gnu::always_inline]] inline void keep_tile(void* to, int64_t stride = kLineBytes) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
+}
+template <bool kBytes, int kSum, int kX, int kW>
+[[gnu::always_inline]] inline void add_product() {
+  if constexpr (kBytes)
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
+  else
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
+}
+
 struct alignas(64) Block {
   float cells[kTileRows][16];
 };
 
-// Where 16 columns of sums of a panel are stored as they are, from `row` on; null: not as they are.
-inline float* plain_out(const LinearRaw& a, int64_t row, int64_t panel) {
-  if (a.scales || a.bias || a.out_at || a.out_bf16 || (panel + 1) * 16 > a.n) return nullptr;
-  return static_cast<float*>(a.out) + row * a.out_stride + panel * 16;
+// Where 16 columns of f32 outputs of a row and panel are; null: others, or fewer columns.
+inline float* whole_out(const LinearRaw& a, int64_t row, int64_t panel) {
+  if (a.out_bf16 || (panel + 1) * 16 > a.n) return nullptr;
+  return static_cast<float*>(a.out) + (a.out_at ? a.out_at[row] : row * a.out_stride) + panel * 16;
+}
+
+// Stores a row's sums of a panel, past the caches where a line is whole: outputs of many rows are
+// read when they have left the caches, and a store would read the line first.
+[[gnu::always_inline]] inline void store_past(const LinearRaw& a, F sums, int64_t row,
+                                              int64_t panel) {
+  float* const out = whole_out(a, row, panel);
+  if (!out || reinterpret_cast<uintptr_t>(out) % kLineBytes != 0) {
+    F acc[1][1] = {{sums}};
+    return store_tile(a, row, panel, acc);
+  }
+  _mm512_stream_ps(out, finished(a, sums, row, panel * 16, 16));
 }
 
 // Stores the first `rows` rows of a block as rows `row` and on.
 inline void store_block(const LinearRaw& a, const Block& block, int64_t rows, int64_t row,
                         int64_t panel) {
-  if (float* out = plain_out(a, row, panel)) {
-    for (int64_t r = 0; r < rows; ++r, out += a.out_stride) store(out, load(block.cells[r]));
-    return;
-  }
   for (int64_t r = 0; r < rows; ++r) {
     F acc[1][1] = {{load(block.cells[r])}};
     store_tile(a, row + r, panel, acc);
   }
 }
 
-// As the intrinsic, which requires a literal tile number and does not declare the memory to GCC 12.
-template <int kTile>
-[[gnu::always_inline]] inline void keep_tile(void* to, int64_t stride = kLineBytes) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
-}
-
-// Stores a tile of `rows` rows of sums as rows `row` and on of a panel.
-template <int kTile>
-inline void store_sums(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
-  if (float* const out = plain_out(a, row, panel))
-    return keep_tile<kTile>(out, a.out_stride * static_cast<int64_t>(sizeof(float)));
+// Stores a tile of `rows` rows of sums (kBytes: integers) as rows `row` and on of a panel.
+template <int kTile, bool kBytes>
+[[gnu::always_inline]] inline void store_sums(const LinearRaw& a, int64_t rows, int64_t row,
+                                              int64_t panel) {
+  if constexpr (!kBytes)
+    if (!a.scales && !a.bias && !a.out_at)
+      if (float* const out = whole_out(a, row, panel))
+        return keep_tile<kTile>(out, a.out_stride * static_cast<int64_t>(sizeof(float)));
   Block block;
   keep_tile<kTile>(block.cells);
+  if constexpr (kBytes)
+    for (int64_t r = 0; r < rows; ++r) store(block.cells[r], to_floats(load_words(block.cells[r])));
   store_block(a, block, rows, row, panel);
 }
 

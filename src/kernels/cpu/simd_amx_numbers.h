@@ -10,6 +10,7 @@ namespace nereid::kernels::cpu::NEREID_SIMD {
 // Stored numbers of some panels, and the reads per tile. `kTileColumns`: columns of a tile.
 template <int kBits, int64_t kTileColumns>
 struct StoredPanels {
+  static constexpr bool kInPlace = false;
   static constexpr int64_t kColumns = kTileColumns;
   static constexpr int64_t kStepBytes = kTileColumns * 16 * kBits / 8;
 
@@ -32,6 +33,12 @@ struct StoredPanels {
     const char* const line = reinterpret_cast<const char*>(at(p, 0)) + from;
     for (int64_t i = 0; i < kStepBytes; i += kLineBytes) _mm_prefetch(line + i, _MM_HINT_T0);
   }
+};
+
+// bf16: tiles as they are.
+struct Pairs : StoredPanels<16, 32> {
+  using StoredPanels::StoredPanels;
+  static constexpr bool kInPlace = true;
 };
 
 // Four bytes per row for 16 rows, from bytes 16 apart.
@@ -280,12 +287,18 @@ struct Bytes : StoredPanels<8, 64> {
                                     uint8_t* out) const {
     const I middle = _mm512_set1_epi8(-128);
     const uint8_t* const from = at(p, column) + kLineBytes * first;
-    // Half a tile may be left; x is zero for the other half.
-    const int64_t count = min_of(kLines, (w.columns - column) / 4 - first);
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < count; ++i)
+    const auto make = [&](int64_t i) [[gnu::always_inline]] {
       store_words(out + kLineBytes * i,
                   _mm512_xor_si512(bytes_by_rows(from + kLineBytes * i), middle));
+    };
+    // Half a tile may be left; x is zero for the other half.
+    const int64_t count = min_of(kLines, (w.columns - column) / 4 - first);
+    if (count == kLines) {
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLines; ++i) make(i);
+    } else {
+      for (int64_t i = 0; i < count; ++i) make(i);
+    }
   }
 };
 

@@ -135,6 +135,18 @@ struct F32Dot {
   }
 };
 
+// Sums of `cols` columns from `col` on, scaled, and with the bias.
+[[gnu::always_inline]] inline F finished(const LinearRaw& a, F sums, int64_t row, int64_t col,
+                                         int64_t cols) {
+  if (a.scales) {
+    const F scales = load(a.scales + col);
+    sums = mul(sums, a.x_scales ? mul(scales, set1(a.x_scales[row * a.x_scales_stride])) : scales);
+  }
+  if (a.bias)
+    sums = add(sums, cols == kLanes ? load_bf16(a.bias + col) : load_bf16_part(a.bias + col, cols));
+  return sums;
+}
+
 template <int kRows, int kVecs>
 inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 8
@@ -142,17 +154,9 @@ inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[
     const int64_t col = (panel * kVecsPerPanel + v) * kLanes;
     const int64_t cols = min_of(a.n - col, kLanes);
     if (cols <= 0) return;
-    F bias = set1(0);
-    const F scales = a.scales ? load(a.scales + col) : set1(1);
-    if (a.bias)
-      bias = cols == kLanes ? load_bf16(a.bias + col) : load_bf16_part(a.bias + col, cols);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      F value = acc[r][v];
-      if (a.scales)
-        value = mul(value, a.x_scales ? mul(scales, set1(a.x_scales[(row + r) * a.x_scales_stride]))
-                                      : scales);
-      if (a.bias) value = add(value, bias);
+      const F value = finished(a, acc[r][v], row + r, col, cols);
       const int64_t at = (a.out_at ? a.out_at[row + r] : (row + r) * a.out_stride) + col;
       if (a.out_bf16) {
         uint16_t* out = static_cast<uint16_t*>(a.out) + at;
