@@ -199,6 +199,10 @@ std::vector<Case<Linear>> make_cases() {
     all.push_back(make_case({1, 300, 1536}, layout, false, DType::kBF16));
   }
   all.push_back(make_case({600, 80, 64}, WeightLayout::kPanel16, false, DType::kF32));
+  // Outputs whose rows begin at cache lines, for stores past the caches; several blocks of columns.
+  for (const WeightFormat& format : {WeightFormat{}, kInt8PerRow, kInt4Groups})
+    for (const LinearShape& s : {LinearShape{300, 125, 96}, LinearShape{45, 93, 2600}})
+      all.push_back(make_case(s, WeightLayout::kPanel16, s.tokens < 100, DType::kF32, format));
   // For kernels that split the weight among units: whole tiles, partial tiles, and a case in which
   // a GPU block needs the default dynamic shared memory limit plus static memory.
   for (const LinearShape& s :
