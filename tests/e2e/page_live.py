@@ -108,27 +108,29 @@ def check(page):
     browser.click("#tab-chat")
 
 
-def asking(url, number, stop):
-    """Asks one thing after the other, each with a prompt of its own behind the same beginning, until `stop` is set."""
+def asking(url, number, stop, short):
+    """Asks one thing after the other, each with a prompt of its own behind the same beginning, until `stop` is set; for short
+    answers once `short` is."""
     count = 0
     while not stop.is_set():
         count += 1
-        text = "one two three four five six seven eight nine ten " * 6 + f"and {number} and {count % 2}: " + "one two three " * 20
-        body = {"model": "quickstart", "messages": [{"role": "user", "content": text}], "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+        text = "one two three four five six seven eight nine ten " * 6 + f"and {number} and {count}: " + "one two three " * 20
+        body = {"model": "quickstart", "messages": [{"role": "user", "content": text}], "max_tokens": 4 if short.is_set() else 300,
+                "temperature": 0, "ignore_eos": True}
         urllib.request.urlopen(urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})).read()
 
 
 @contextlib.contextmanager
 def pressure(page):
-    """Clients at work while the live view is open."""
-    stop = threading.Event()
-    threads = [threading.Thread(target=asking, args=(page.proxy.url(), number, stop)) for number in range(CLIENTS)]
+    """Clients at work while the live view is open; gives an event that makes them ask for short answers."""
+    stop, short = threading.Event(), threading.Event()
+    threads = [threading.Thread(target=asking, args=(page.proxy.url(), number, stop, short)) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     try:
         page.open()
         page.browser.click("#tab-live")
-        yield
+        yield short
     finally:
         stop.set()
         for thread in threads:
@@ -139,16 +141,17 @@ def check_pressure(page):
     """What is seen of a server that has too much to do: paused sequences, prompts in chunks, the host tier, accepted draft tokens."""
     browser = page.browser
     legend = "return [...document.querySelectorAll('#charts figure')].some((n) => n.checkVisibility() && new RegExp(arguments[0], 's').test(n.textContent))"
-    with pressure(page):
+    with pressure(page) as short:
         browser.wait(legend, "^Accepted draft tokens.*accepted [1-9]")
         browser.wait(legend, "^KV cache, blocks by tier.*host, used [1-9]")
         for kind in ("queued", "prefill", "decode", "paused"):
             browser.wait(f"return document.querySelector('.batch .bars rect.{kind} title') !== null")
         browser.wait("return [...document.querySelectorAll('.batch tbody td:last-child')].some((n) => n.textContent.match(/prefill, /g)?.length > 1)")
-        # Of more sequences than there are bars the newest are drawn over their own time.
-        browser.wait("return parseFloat(document.querySelector('.batch .scale span').textContent) < 30")
         for kind in ("held", "kept", "host"):
             browser.wait(f"return document.querySelector('.prefixes .bars rect.{kind} title') !== null")
         page.screenshot("pressure")
+        short.set()
+        # Of more sequences than there are bars the newest are drawn over their own time.
+        browser.wait("return parseFloat(document.querySelector('.batch .scale span').textContent) < 30")
     browser.click("#tab-chat")
     page.check_console()
