@@ -108,23 +108,23 @@ def check(page):
     browser.click("#tab-chat")
 
 
-def asking(url, number, stop, short):
-    """Asks one thing after the other, each with a prompt of its own behind the same beginning, until `stop` is set; for short
-    answers once `short` is."""
+def asking(url, number, stop, short, prompts):
+    """Asks one thing after the other, `prompts` different ones behind the same beginning, until `stop` is set; for short answers
+    once `short` is."""
     count = 0
     while not stop.is_set():
         count += 1
-        text = "one two three four five six seven eight nine ten " * 6 + f"and {number} and {count}: " + "one two three " * 20
+        text = "one two three four five six seven eight nine ten " * 6 + f"and {number} and {count % prompts}: " + "one two three " * 20
         body = {"model": "quickstart", "messages": [{"role": "user", "content": text}], "max_tokens": 4 if short.is_set() else 300,
                 "temperature": 0, "ignore_eos": True}
         urllib.request.urlopen(urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})).read()
 
 
 @contextlib.contextmanager
-def pressure(page):
+def pressure(page, prompts=1000000):
     """Clients at work while the live view is open; gives an event that makes them ask for short answers."""
     stop, short = threading.Event(), threading.Event()
-    threads = [threading.Thread(target=asking, args=(page.proxy.url(), number, stop, short)) for number in range(CLIENTS)]
+    threads = [threading.Thread(target=asking, args=(page.proxy.url(), number, stop, short, prompts)) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     try:

@@ -20,7 +20,7 @@ def main():
             page.proxied(server) as proxy:
         shown = page.Page(browser, proxy, folder)
         browser.colors("dark")
-        with page_live.pressure(shown):
+        with page_live.pressure(shown, prompts=2):
             time.sleep(SECONDS)
             browser.size(1280, 1060)
             shown.screenshot("live")
