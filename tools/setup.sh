@@ -9,7 +9,7 @@ case "${ID:-}:${VERSION_ID:-}" in
   *) boost="libboost-dev libboost-json-dev" ;;
 esac
 packages="g++ make cmake ninja-build ccache pkg-config protobuf-compiler libprotobuf-dev libssl-dev libabsl-dev $boost
-  libfmt-dev libspdlog-dev libcli11-dev prometheus-cpp-dev libpcre2-dev libre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libmimalloc-dev zlib1g-dev libnghttp2-dev libcurl4-openssl-dev libtomlplusplus-dev libsndfile1-dev libsoxr-dev libmpg123-dev libvorbis-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev
+  libfmt-dev libspdlog-dev libcli11-dev prometheus-cpp-dev libpcre2-dev libre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libmimalloc-dev zlib1g-dev libnghttp2-dev libcurl4-openssl-dev libtomlplusplus-dev libsndfile1-dev libsoxr-dev libmpg123-dev libvorbis-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev patchelf
   curl ca-certificates python3 python3-venv"
 
 missing=""

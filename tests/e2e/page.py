@@ -7,7 +7,6 @@ import http.client
 import http.server
 import json
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -16,6 +15,7 @@ import urllib.error
 import urllib.request
 
 import own_server
+import page_live
 import pictures
 import scripted_model
 import skips
@@ -374,102 +374,6 @@ def check_pictures(page):
     assert page.proxy.bodies[-1]["messages"][-1]["content"] == content
 
 
-def check_batch(page, body):
-    """Bars of the batch: of a request that is watched, its prompt and its decoding, the same in the table and the route."""
-    browser, base = page.browser, page.proxy.url()
-    ask = urllib.request.Request(base + "/v1/chat/completions", body, {"Content-Type": "application/json"})
-    for _ in range(60):
-        urllib.request.urlopen(ask).read()
-        with contextlib.suppress(AssertionError):
-            browser.wait("return document.querySelectorAll('.batch rect.prefill title').length > 0 && "
-                         "document.querySelectorAll('.batch .bars rect.decode title').length > 0", seconds=3)
-            break
-    else:
-        raise AssertionError(browser.run("return document.querySelector('.batch').outerHTML"))
-    title = browser.run("return document.querySelector('.batch .bars rect.decode title').textContent")
-    assert title.startswith("Sequence ") and " tokens in " in title, title
-    label = browser.run("return document.querySelector('.batch .bars').getAttribute('aria-label')")
-    assert label.startswith("Batch of tensorrt_llm: "), label
-    browser.run("for (const node of document.querySelectorAll('.batch details')) node.open = true")
-    row = browser.run("return [...document.querySelectorAll('.batch tbody tr:last-child > *')].map((n) => n.textContent)")
-    assert len(row) == 4 and int(row[1]) > 0 and "prefill, " in row[3], row
-    with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/batch") as answer:
-        timeline = json.load(answer)
-    last = timeline["sequences"][-1]
-    assert timeline["seconds"] == 60 and last["ended"] and last["generated_tokens"] > 0, timeline
-    assert [span[0] for span in last["spans"] if span[0] != "queued"] == ["prefill", "decode"], last
-    assert sum(tokens for kind, _, _, tokens in last["spans"] if kind == "prefill") <= last["prompt_tokens"], last
-
-
-def check_prefixes(page):
-    """Bars of the prefix tree: the prompt of the requests before, the same in the drawing, the table and the route."""
-    browser, base = page.browser, page.proxy.url()
-    browser.wait("return document.querySelectorAll('.prefixes .bars rect.kept title').length > 0")
-    first = browser.run("return document.querySelector('.prefixes .bars rect title').textContent")
-    assert re.fullmatch(r"Tokens 1 to [0-9]+: [0-9]+ blocks? on the device, kept for later", first), first
-    label = browser.run("return document.querySelector('.prefixes .bars').getAttribute('aria-label')")
-    assert re.match(r"Prefix tree of tensorrt_llm: [1-9][0-9]* blocks? of [0-9]+ tokens, 0 held", label), label
-    browser.run("document.querySelector('.prefixes details').open = true")
-    rows = browser.run("return [...document.querySelectorAll('.prefixes tbody tr')].map((row) => [...row.children].map((n) => n.textContent))")
-    assert rows and all(len(row) == 5 for row in rows) and rows[0][0].startswith("1 to "), rows
-    with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/prefix_tree") as answer:
-        [tree] = json.load(answer)["instances"]
-    assert sum(run[2] for run in tree["runs"]) + tree["left_out"] == tree["blocks"] > 0, tree
-    assert sum(int(row[1]) for row in rows) == tree["blocks"], (rows, tree)
-    assert tree["age_ms"] >= 0 and all(parent < i for i, (parent, *_) in enumerate(tree["runs"])), tree
-
-
-def check_plan(page):
-    """The plan of the engine that runs, with its graph, when it is opened and not before."""
-    browser, base = page.browser, page.proxy.url()
-    assert not any(path.endswith("/plan") for path in page.proxy.paths)
-    browser.click(".plan > summary")
-    browser.wait("return document.querySelector('.plan img')?.naturalWidth > 500")
-    text = browser.run("return document.querySelector('.plan pre').textContent")
-    with urllib.request.urlopen(base + "/v2/models/tensorrt_llm/plan") as answer:
-        plan = json.load(answer)
-    assert text == plan["text"] and plan["graph"].startswith("<svg "), text
-    for part in ("plan (value@arena offset per row)", "layers.0.attn.qkv", "\nkernels\n", "\nmemory\n"):
-        assert part in text, (part, text)
-
-
-def check_routes(page):
-    """A model of another backend has no views."""
-    for route in ("batch", "prefix_tree", "plan"):
-        try:
-            urllib.request.urlopen(f"{page.proxy.url()}/v2/models/preprocessing/{route}")
-            raise AssertionError(route)
-        except urllib.error.HTTPError as error:
-            assert error.code == 501, error.code
-
-
-def check_live(page):
-    browser = page.browser
-    browser.click("#tab-live")
-    browser.wait("return document.querySelectorAll('figure').length >= 8")
-    body = json.dumps({"model": "quickstart", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}).encode()
-    shown = "return [...document.querySelectorAll('figure')].filter((n) => n.checkVisibility()).map((n) => n.querySelector('figcaption').textContent)"
-    for _ in range(60):
-        urllib.request.urlopen(urllib.request.Request(page.proxy.url() + "/v1/chat/completions", body, {"Content-Type": "application/json"})).read()
-        with contextlib.suppress(AssertionError):
-            browser.wait("""return [...document.querySelectorAll('figure')].some((n) => n.checkVisibility() &&
-              /^Tokens a second.*generated [1-9]/s.test(n.textContent))""", seconds=3)
-            break
-    else:
-        raise AssertionError(browser.run("return document.querySelector('#charts').textContent"))
-    names = browser.run(shown)
-    for name in ("Tokens a second", "Sequences", "KV cache, blocks by tier", "Time of a request, last minute", "Memory"):
-        assert name in names, names
-    assert "free" in browser.run("return document.querySelectorAll('figure')[2].querySelector('svg').getAttribute('aria-label')")
-    check_batch(page, body)
-    check_prefixes(page)
-    check_plan(page)
-    check_routes(page)
-    page.screenshot("live")
-    page.check_looks(1280)
-    browser.click("#tab-chat")
-
-
 def check_looks(page):
     """Narrow and dark windows, and the keyboard."""
     browser = page.browser
@@ -612,11 +516,13 @@ def main():
             for check in (check_chat, check_conversations, check_probabilities, check_several, check_forms):
                 check(page)
             page.check_console(400)
-            check_live(page)
+            page_live.check(page)
             check_looks(page)
             page.check_console()
             check_policy(page)
             assert all(path.startswith(PREFIX) for path in proxy.paths), proxy.paths
+        with own_server.serving(nereid, *page_live.PRESSURE) as server, proxied(server) as proxy:
+            page_live.check_pressure(Page(browser, proxy, folder))
         with pictures.served(nereid) as server, proxied(server) as proxy:
             check_pictures(Page(browser, proxy, folder))
         model = os.path.join(scratch, "model")
@@ -624,7 +530,7 @@ def main():
         arguments = ("--grpc-port", "-1", "--api-key", "secret", "--reasoning-parser", "qwen3", "--tool-call-parser", "hermes")
         with own_server.serving(nereid, *arguments, model=model) as server, proxied(server) as proxy:
             check_scripted(Page(browser, proxy, folder), prompts)
-    print("page: chats, probabilities, forms, tools, stop, pictures, live figures, prefix tree, plan, looks and hostile texts in Chromium")
+    print("page: chats, probabilities, forms, tools, stop, pictures, live figures, prefix tree, plan, pauses, drafts, looks and hostile texts in Chromium")
 
 
 if __name__ == "__main__":

@@ -16,20 +16,24 @@ class BatchView {
     this.model = model;
     this.drawing = svg("svg", { class: "bars", preserveAspectRatio: "none", role: "img" });
     const mark = (kind) => svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("rect", { class: kind, width: 26, height: 10 }));
+    this.since = el("span");
     this.state = el("span", { class: "muted" });
     this.rows = el("tbody");
     this.node = el("figure", { class: "batch" }, el("figcaption", {}, `Batch of ${model}, each sequence a bar`), this.drawing,
-      el("div", { class: "scale" }, el("span", {}, `${kBatchSeconds} seconds ago`), el("span", {}, "now")),
+      el("div", { class: "scale" }, this.since, el("span", {}, "now")),
       el("ul", { class: "legend" }, ...kBatchKinds.map((kind) => el("li", {}, mark(kind), kind))), this.state,
       el("details", {}, el("summary", {}, "Sequences as a table"), el("div", { class: "wide" }, el("table", {},
         el("thead", {}, el("tr", {}, ...["Sequence", "Prompt", "Generated", "What it did"].map((name) => el("th", { scope: "col" }, name)))),
         this.rows))));
   }
-  // The newest sequences that did something within the time shown, oldest first.
+  // The newest sequences that did something within kBatchSeconds, oldest first. Where they are too many, the time shown is
+  // that of the newest kMostBars.
   draw(timeline) {
-    const since = 1000 * kBatchSeconds;
-    const shown = timeline.sequences.filter(({ spans }) => spans.some(([, , end]) => end < since));
+    const shown = timeline.sequences.filter(({ spans }) => spans.some(([, , end]) => end < 1000 * kBatchSeconds));
     const bars = shown.slice(-kMostBars);
+    const begins = bars.length < shown.length ? bars.flatMap(({ spans }) => spans.map(([, begin]) => begin)) : [Infinity];
+    const since = Math.min(1000 * kBatchSeconds, Math.max(...begins));
+    this.since.textContent = `${shortNumber(since / 1000)} seconds ago`;
     const line = kBarHeight + kBarGap;
     this.drawing.setAttribute("viewBox", `0 0 ${kWidth} ${Math.max(1, bars.length) * line}`);
     this.drawing.style.setProperty("height", `${Math.max(1, bars.length) * line * 1.5}px`);
