@@ -52,6 +52,7 @@ struct PictureFacts {
   int32_t max_frames = 1;       // of a picture, or tiles
   bool row_breaks = false;      // a text token stands behind each row of tokens
   bool tiles_in_plane = false;  // see Picture::tile_rows
+  int32_t blended_tiles = 0;    // tiles whose tokens a plane of more tiles has, blended; 0: all
   int32_t max_across = 0;       // pictures of a prompt that the decoder reads by cross attention
 };
 

@@ -193,7 +193,10 @@ struct Picture {
   int32_t first_token = 0, num_tokens = 0;
   int32_t frames = 1, height = 0, width = 0;  // in patches
   // PictureFacts::tiles_in_plane: frames 1 to tile_rows * tile_columns are tiles, row by row;
-  // cut_rows and cut_columns of the plane's tokens are left out at each end. With
+  // cut_rows and cut_columns of the plane's tokens are left out at each end, and what is left is
+  // blended with PictureFacts::blended_tiles (blended_size() of src/base/blended_plane.h). With
+  // these a picture may have no tiles: frame 0 with one more token behind it, or a video of several
+  // frames, each blended to half of its rows and columns, rounded up. With
   // PictureFacts::max_across all frames are tiles, and nothing is cut. Else 0.
   int32_t tile_rows = 0, tile_columns = 0, cut_rows = 0, cut_columns = 0;
   // Bits of bf16 numbers, finite, [frames * height * width, PictureFacts::patch_width]: pixel

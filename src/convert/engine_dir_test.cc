@@ -325,7 +325,7 @@ TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {
 
 // Deep features and the row behind a picture's tokens are left out.
 TEST_F(EngineDirTest, TheTextPartOfAModelOfPicturesIsStored) {
-  for (const char* name : {"qwen3_vl", "llava_next"}) {
+  for (const char* name : {"qwen3_vl", "llava_next", "llava_onevision"}) {
     const auto from = std::filesystem::path(source_dir()) / "tests/picture_models" / name;
     const auto report = convert_checkpoint({.model_dir = from, .output_dir = dir_ / "text" / name});
     ASSERT_TRUE(report.ok()) << report.status();

@@ -109,6 +109,7 @@ kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
           .row_begin = step.row_begin,
           .block_table = step.block_tables,
           .logit_tokens = step.logit_tokens,
+          .blends = reinterpret_cast<const kernels::BlendedRow*>(step.blends),
           .embeddings = step.embeddings,
           .features = step.features,
           .components = step.components,

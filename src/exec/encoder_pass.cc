@@ -43,6 +43,9 @@ RunnerLimits encoder_limits(const io::Plan& plan, const RunnerLimits& decoder) {
 // Bytes of a step's integers, of both its divisions into rows.
 size_t step_bytes(const io::Plan& plan, const RunnerLimits& own) {
   const size_t bytes = StepData::max_bytes(own, cache_groups(plan, own).size());
+  if (plan.model.pictures.blended_tiles > 0)
+    return bytes + static_cast<size_t>(own.num_logits_rows()) * sizeof(kernels::BlendedRow) +
+           StepData::kAlignment;
   return plan.model.pictures.window > 0 ? 2 * bytes : bytes;
 }
 
@@ -56,6 +59,20 @@ std::vector<MemoryItem> memory_of(const io::Plan& plan, const RunnerLimits& own)
   return {{"encoder weights", plan.blob_bytes},
           {"encoder activations", bytes},
           {"encoder step data", copies * step_bytes(plan, own)}};
+}
+
+// Makes the tokens of blend `index`, of an input whose first token is `begin`, those of the step.
+Status place_blend(const EncoderInput& input, int32_t begin, int32_t index,
+                   std::span<kernels::BlendedRow> blends) {
+  if (index >= std::ssize(blends))
+    return invalid_argument("encoder inputs: {} blends are too few", blends.size());
+  for (int32_t& token : blends[static_cast<size_t>(index)].tokens) {
+    if (token < 0 || token >= input.num_tokens)
+      return invalid_argument("encoder inputs: a blend of token {}; the input has {}", token,
+                              input.num_tokens);
+    token += begin;
+  }
+  return ok();
 }
 
 }  // namespace
@@ -138,6 +155,10 @@ Status EncoderPass::check(const EncoderInput& input) const {
       (in_cross && input.num_parts > 1))
     return invalid_argument("{} parts, {} positions of padding of {} tokens", input.num_parts,
                             input.num_padding, input.num_tokens);
+  const bool blends = file_.plan().model.pictures.blended_tiles > 0;
+  if (input.num_blends < (blends ? 1 : 0) || input.num_blends > (blends ? input.num_tokens : 0))
+    return invalid_argument("{} blends of {} tokens; allowed {}", input.num_blends,
+                            input.num_tokens, blends ? "are 1 to the tokens" : "is 0");
   if (!makes_features(file_.plan())) return ok();
   const int32_t patches =
       input.num_tokens / input.num_parts - file_.plan().model.pictures.class_tokens;
@@ -302,13 +323,19 @@ Status EncoderPass::stage_features(const StepMessageView& message, Staging& stag
   auto* const tokens = reinterpret_cast<int32_t*>(staging.step_data.bytes() + step.bytes);
   const int32_t skipped = file_.plan().model.pictures.class_tokens;
   std::span<const int32_t> blocks = message.encoder_blocks;
+  std::vector<kernels::BlendedRow> blends(message.encoder_blends.begin(),
+                                          message.encoder_blends.end());
   staging.features.clear();
   int32_t row = 0, count = 0;
   for (const EncoderInput& input : message.encoder_inputs) {
     const int32_t first = count;
+    for (int32_t end = count + input.num_blends; count < end; ++count) {
+      RETURN_IF_ERROR(place_blend(input, step.row_begin[row], count, blends));
+      tokens[count] = blends[static_cast<size_t>(count)].tokens[0];
+    }
     for (int32_t part = 0; part < input.num_parts; ++part, ++row)
       for (int32_t t = step.row_begin[row] + skipped + patches_per_feature_ - 1;
-           t < step.row_begin[row + 1]; t += patches_per_feature_)
+           input.num_blends == 0 && t < step.row_begin[row + 1]; t += patches_per_feature_)
         tokens[count++] = t;
     const auto num_blocks =
         static_cast<size_t>(num_blocks_for(count - first, limits_.block_tokens));
@@ -330,6 +357,13 @@ Status EncoderPass::stage_features(const StepMessageView& message, Staging& stag
   step.logit_tokens = tokens;
   step.num_logits = count;
   step.bytes += round_up(static_cast<size_t>(count) * sizeof(int32_t), StepData::kAlignment);
+  if (message.encoder_blends.empty()) return ok();
+  if (std::ssize(blends) != count)
+    return invalid_argument("encoder inputs: {} blends of {} features", blends.size(), count);
+  std::byte* const to = staging.step_data.bytes() + step.bytes;
+  std::memcpy(to, blends.data(), blends.size() * sizeof(blends[0]));
+  step.blends = reinterpret_cast<const int32_t*>(to);
+  step.bytes += blends.size() * sizeof(blends[0]);
   return ok();
 }
 

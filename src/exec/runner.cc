@@ -311,7 +311,8 @@ class EngineRunner : public Runner {
   Status check_inputs(const StepMessageView& message, const StepData& step) const {
     if (!encoder_ && (!message.encoder_inputs.empty() || !message.encoder_tokens.empty() ||
                       !message.encoder_embeddings.empty() || !message.encoder_blocks.empty() ||
-                      !message.encoder_components.empty() || !message.encoder_windows.empty()))
+                      !message.encoder_components.empty() || !message.encoder_windows.empty() ||
+                      !message.encoder_blends.empty()))
       return invalid_argument("encoder inputs of a model without encoder");
     if (exchange_.has_stages() &&
         std::ranges::find(message.tokens, kTokenOnDevice) != message.tokens.end())

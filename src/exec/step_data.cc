@@ -501,8 +501,8 @@ StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   StepData moved = *this;
   for (const int32_t** array :
        {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
-        &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells,
-        &moved.last, &moved.components, &moved.cross_lengths, &moved.cross_table,
+        &moved.blends, &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after,
+        &moved.cells, &moved.last, &moved.components, &moved.cross_lengths, &moved.cross_table,
         &moved.cross_mask}) {
     if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;

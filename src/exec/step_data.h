@@ -35,6 +35,7 @@ struct StepData {
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index of each row of logits
+  const int32_t* blends = nullptr;        // [num_logits] kernels::BlendedRow; null: none
   const int32_t* after = nullptr;         // [num_tokens]; null: no draft tree
   const int32_t* cells = nullptr;         // [num_tokens]; null: no draft tree
   const int32_t* last = nullptr;          // [num_tokens]; null: each token's own position

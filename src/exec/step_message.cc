@@ -16,7 +16,7 @@ namespace {
 // Kind of message; a wrong byte order changes it.
 constexpr uint32_t kStepMagic = 0x70657473u;  // "step"
 constexpr uint32_t kMaskMagic = 0x6b73616du;  // "mask"
-constexpr uint32_t kVersion = 16;             // incremented with every change of a struct or array
+constexpr uint32_t kVersion = 17;             // incremented with every change of a struct or array
 constexpr size_t kArrayAlignment = 8;
 
 template <class Arrays>

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "exec/cache_group.h"
+#include "kernels/api/op.h"
 #include "kernels/api/sample.h"
 #include "tensor/dtype.h"
 
@@ -71,6 +72,7 @@ struct EncoderInput {
   int32_t num_windows = 0;  // of its tokens in order, for attention in windows; 0: it has none
   // Its last positions, which attend to the others alone and have no results.
   int32_t num_padding = 0;
+  int32_t num_blends = 0;   // rows of its result, of a model whose PictureFacts::blended_tiles > 0
   int32_t adapter = -1;     // adapter slot; -1: none
   int32_t is_returned = 0;  // 1: its output is among Runner::encoder_outputs()
 };
@@ -157,6 +159,7 @@ struct StepArrays {
   Array<BF16> encoder_embeddings;     // one row per kTokenExternal
   Array<int32_t> encoder_components;  // as `components`, of each token; none: the encoder has none
   Array<int32_t> encoder_windows;     // num_windows per input: tokens of each
+  Array<kernels::BlendedRow> encoder_blends;  // num_blends per input, of its tokens
   // Per input: cross attention's blocks of [0, num_tokens), or feature blocks of its features.
   Array<int32_t> encoder_blocks;
   Array<BlockCopy> copies;  // run in order before the rows
@@ -177,16 +180,16 @@ struct StepArrays {
   auto all() {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components, last,
                     blocks, cross_blocks, cross_masks, scored_heads, encoder_inputs, encoder_tokens,
-                    encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
-                    onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
-                    adapter_matrices, adapter_weights);
+                    encoder_embeddings, encoder_components, encoder_windows, encoder_blends,
+                    encoder_blocks, copies, onboards, loads, cells, histories, history_tokens,
+                    adapter_moves, adapter_loads, adapter_matrices, adapter_weights);
   }
   auto all() const {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, feature_rows, components, last,
                     blocks, cross_blocks, cross_masks, scored_heads, encoder_inputs, encoder_tokens,
-                    encoder_embeddings, encoder_components, encoder_windows, encoder_blocks, copies,
-                    onboards, loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
-                    adapter_matrices, adapter_weights);
+                    encoder_embeddings, encoder_components, encoder_windows, encoder_blends,
+                    encoder_blocks, copies, onboards, loads, cells, histories, history_tokens,
+                    adapter_moves, adapter_loads, adapter_matrices, adapter_weights);
   }
 };
 

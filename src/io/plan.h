@@ -100,6 +100,9 @@ struct PictureFacts {
   // A picture is its frame 0, and again the other frames: tiles in rows and columns, whose rows of
   // tokens end with one for the decoder's kernels::Embed::row_end.
   bool tiles_in_plane = false;
+  // Planes of more than this many tiles' features are blended into as many as these have; the
+  // encoder gives the features that tokens read, in order. 0: planes stay, whole.
+  int32_t blended_tiles = 0;
   // A picture is tiles in rows and columns, max_frames of them at most; the encoder attends among
   // all of these, of which missing ones are zeros, and `frame_padding` rows of zeros in each. The
   // decoder reads them by cross attention; one token stands for them, kernels::Embed::row_end.

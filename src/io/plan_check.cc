@@ -88,7 +88,9 @@ Status check_model(const ModelFacts& m) {
                      (!p.in_cross || (p.patch_width > 0 && p.grid > 0 && !p.row_breaks)) &&
                      p.frame_padding >= 0 && p.frame_padding <= 64 &&
                      (p.frame_padding == 0 || p.in_cross) &&
-                     (!p.tiles_in_plane || (p.grid > 0 && p.max_frames > 1 && !p.row_breaks)),
+                     (!p.tiles_in_plane || (p.grid > 0 && p.max_frames > 1 && !p.row_breaks)) &&
+                     p.blended_tiles >= 0 && p.blended_tiles <= 64 &&
+                     (p.blended_tiles == 0 || (p.tiles_in_plane && p.merge == 1 && p.in_raster)),
                  "model.pictures: patches of {}, blocks of {}, {} class tokens, a grid of {}",
                  p.patch_width, p.merge, p.class_tokens, p.grid);
   NEREID_REQUIRE(m.kv_dtype == DType::kBF16 || kernels::has_kv_scales(m.kv_dtype),

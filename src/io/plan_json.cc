@@ -101,6 +101,7 @@ void fields(V& v, PictureFacts& x) {
   v("frame_positions", x.frame_positions);
   v.maybe("whole_pictures", x.whole_pictures), v.maybe("whole_prompts", x.whole_prompts);
   v.maybe("deep_layers", x.deep_layers), v.maybe("tiles_in_plane", x.tiles_in_plane);
+  v.maybe("blended_tiles", x.blended_tiles);
   v.maybe("in_cross", x.in_cross), v.maybe("frame_padding", x.frame_padding);
 }
 template <class V>

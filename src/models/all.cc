@@ -99,6 +99,8 @@ const PictureFamily kPictureFamilies[] = {
     {"LlavaForConditionalGeneration", "pixtral", read_pixtral_encoder_traits, &kPixtralEncoder},
     {"LlavaForConditionalGeneration", "", read_llava_encoder_traits, &kLlavaEncoder},
     {"LlavaNextForConditionalGeneration", "", read_llava_next_encoder_traits, &kLlavaEncoder},
+    {"LlavaOnevisionForConditionalGeneration", "", read_llava_onevision_encoder_traits,
+     &kLlavaEncoder},
     {"MllamaForConditionalGeneration", "", read_mllama_encoder_traits, nullptr, &kMllamaEncoder},
     {"Qwen2VLForConditionalGeneration", "", read_qwen2_vl_encoder_traits, &kQwen2VlEncoder},
     {"Qwen2_5_VLForConditionalGeneration", "", read_qwen25_vl_encoder_traits, &kQwen25VlEncoder},

@@ -19,6 +19,7 @@ Traits read_llama4_traits(Config& config);
 extern const DecoderWeights kLlavaEncoder;
 Traits read_llava_encoder_traits(Config& config, const Traits& decoder);
 Traits read_llava_next_encoder_traits(Config& config, const Traits& decoder);
+Traits read_llava_onevision_encoder_traits(Config& config, const Traits& decoder);
 
 // mllama.cc
 extern const DecoderWeights kMllamaWeights;

@@ -42,12 +42,14 @@ ValueId averaged(Builder& b, const Traits& t, const Weights& w, ValueId hidden) 
                 {.eps = t.norm_eps * squared, .weight_offset = 1});
 }
 
-// Features, f32: a row for each block of patches.
+// Features, f32: a row for each block of patches, or for each patch where they are blended.
 ValueId project(Builder& b, const Traits& t, const Weights& w, ValueId hidden) {
   const int32_t count = t.pictures.merge * t.pictures.merge;
-  ValueId x = b.emit("merged", graph::GatherRows{.x = hidden, .count = count},
-                     count * b.cols(hidden), DType::kBF16)
-                  .out;
+  ValueId x = hidden;
+  if (t.pictures.blended_tiles == 0)
+    x = b.emit("merged", graph::GatherRows{.x = hidden, .count = count}, count * b.cols(hidden),
+               DType::kBF16)
+            .out;
   if (w["proj.norm"] != kNone)
     x = b.norm("proj.norm", x, w["proj.norm"], {.eps = 1e-5f, .centered = true},
                w["proj.norm.bias"]);
@@ -106,6 +108,8 @@ StatusOr<graph::Graph> build_picture_encoder(const Traits& t, const DecoderWeigh
                  w["proj.down"]);
   else
     features = project(b, t, w, add_layers(b, t, weights, w, x, DType::kBF16, behind));
+  if (t.pictures.blended_tiles > 0)
+    features = b.emit("features.blended", graph::BlendRows{.x = features}).out;
   if (t.feature_scale != 1)
     features =
         b.emit("features.scaled", graph::SoftCap{.x = features, .scale = t.feature_scale}).out;

@@ -26,6 +26,7 @@ constexpr TextPart kTextParts[] = {
     {"LlavaNextForConditionalGeneration", "mistral", "MistralForCausalLM"},
     {"LlavaNextForConditionalGeneration", "qwen2", "Qwen2ForCausalLM"},
     {"LlavaNextForConditionalGeneration", "", "LlamaForCausalLM"},
+    {"LlavaOnevisionForConditionalGeneration", "qwen2", "Qwen2ForCausalLM"},
     {"MllamaForConditionalGeneration", "", "MllamaForCausalLM"},
     {"Qwen2VLForConditionalGeneration", "", "Qwen2VLForConditionalGeneration"},
     {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2_5_VLForConditionalGeneration"},

@@ -328,7 +328,10 @@ Status set_encoder(const Part& part, const ExecutorConfig& config, size_t bytes_
     log_warn("max_encoder_input_len: {} is more than the {} that the model allows, which is used",
              wanted, most);
   const int32_t least = pictures.in_cross ? most : 0;  // a picture with all of its tiles
-  const int32_t usual = takes_pictures ? kUsualPatches : kUsualEncoderLength;
+  // Blended pictures: of any size, since their tokens are bounded.
+  const int32_t usual = pictures.blended_tiles > 0 ? most
+                        : takes_pictures           ? kUsualPatches
+                                                   : kUsualEncoderLength;
   limits.max_encoder_length = std::min(wanted > 0 ? wanted : std::max(usual, least), most);
   const int32_t frame = std::max(pictures.grid * pictures.grid + pictures.class_tokens, least);
   if (pictures.grid > 0 && limits.max_encoder_length < frame)
@@ -337,7 +340,10 @@ Status set_encoder(const Part& part, const ExecutorConfig& config, size_t bytes_
   limits.max_encoder_tokens = std::max(limits.max_encoder_length, limits.max_tokens);
   if (pictures.in_cross) limits.max_cross_length = max_across_length(pictures, limits.block_tokens);
   if (takes_pictures && !pictures.in_cross) {
-    const int32_t features = limits.max_encoder_length / (pictures.merge * pictures.merge);
+    int32_t features = limits.max_encoder_length / (pictures.merge * pictures.merge);
+    // Features of the whole picture, and of a plane of 1.1^2 times blended_tiles.
+    if (pictures.blended_tiles > 0)
+      features = std::min(features, frame * (2 + 5 * pictures.blended_tiles / 4));
     const int64_t one = blocks_for(std::max(features, 1), limits.block_tokens);
     limits.num_feature_blocks = result_blocks(part, config, bytes_beside, limits,
                                               exec::feature_block_bytes(part.plan, limits), one,

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/blended_plane.h"
 #include "base/json.h"
 #include "base/json_members.h"
 #include "base/rng.h"
@@ -99,9 +100,15 @@ void place(Picture& picture, int32_t first, const PictureFacts& facts) {
   }
   const int32_t height = picture.height / facts.merge, width = picture.width / facts.merge;
   if (facts.tiles_in_plane) {
-    const int32_t rows = picture.tile_rows * height - 2 * picture.cut_rows;
-    const int32_t columns = picture.tile_columns * width - 2 * picture.cut_columns;
-    picture.num_tokens = height * width + rows * (columns + 1);
+    const PlaneSize plane = blended_size({picture.tile_rows * height - 2 * picture.cut_rows,
+                                          picture.tile_columns * width - 2 * picture.cut_columns},
+                                         height, facts.blended_tiles);
+    const int32_t half = (height + 1) / 2 * ((width + 1) / 2);
+    picture.num_tokens =
+        picture.tile_rows > 0
+            ? static_cast<int32_t>(height * width + plane.rows * (plane.columns + 1))
+        : picture.frames == 1 ? height * width + 1
+                              : picture.frames * half + 1;
     return;
   }
   picture.num_tokens = picture.frames * (picture.height / facts.merge) *
@@ -185,12 +192,19 @@ Request several(const Model& model, const PictureFacts& facts) {
   };
   add(sized(4, 6, 1));
   add_text(5);
-  add(sized(8, 4, 2));
+  // Without tiles where a model takes both.
+  add(facts.blended_tiles > 0 ? noise(facts, facts.grid, facts.grid, 2) : sized(8, 4, 2));
   if (facts.max_frames > 1 && !facts.tiles_in_plane) {  // a video, or tiles
     const int32_t height = fixed ? facts.grid : 4, width = fixed ? facts.grid : 6;
     Picture video = noise(facts, 3 * height, width, 3);
     video.frames = 3, video.height = height;
     if (facts.max_across > 0) video.tile_rows = 1, video.tile_columns = 3;
+    add(std::move(video));
+  }
+  if (facts.blended_tiles > 0) {  // a blended one, and a video
+    add(tiled(facts, 2, facts.max_frames / 2, 4));
+    Picture video = noise(facts, 2 * facts.grid, facts.grid, 6);
+    video.frames = 2, video.height = facts.grid;
     add(std::move(video));
   }
   add_text(9);
@@ -422,7 +436,8 @@ TEST_P(Pictures, PicturesAreChecked) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Pictures,
-    ::testing::Values(Model{"llava", 512}, Model{"llava_next", 500}, Model{"qwen2_vl", 510},
+    ::testing::Values(Model{"llava", 512}, Model{"llava_next", 500}, Model{"llava_onevision", 500},
+                      Model{"llava_onevision_video", 500}, Model{"qwen2_vl", 510},
                       Model{"qwen2_5_vl", 500}, Model{"qwen3_vl", 500}, Model{"qwen3_vl_moe", 500},
                       Model{"mistral3", 500}, Model{"pixtral", 500}, Model{"idefics3", 500},
                       Model{"internvl", 500}, Model{"mllama", 512}, Model{"gemma3", 500, 17},

@@ -18,7 +18,8 @@ struct Patches {
   bool in_tiles = false;
   int32_t tile_rows = 0, tile_columns = 0;
   // The whole picture in a tile, then the tiles; cut_rows and cut_columns of their tokens at each
-  // end show nothing and are left out, and a token stands behind each row (LLaVA-NeXT).
+  // end show nothing and are left out, and a token stands behind each row (LLaVA-NeXT). Without
+  // tiles the whole picture and one token behind it (LLaVA-OneVision).
   bool tiles_in_plane = false;
   int32_t cut_rows = 0, cut_columns = 0;
   // All of it are tiles, which one token stands for (Llama 3.2).

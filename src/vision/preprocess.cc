@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/blended_plane.h"
 #include "vision/processor.h"
 
 namespace nereid::vision {
@@ -186,10 +187,13 @@ class PatchWriter {
   Patches& out_;
 };
 
-// `picture` in the middle of zeros, at (left, top).
-Image padded(const Image& picture, const Size& size, int64_t left, int64_t top) {
+// `picture` in the middle of `colour`, at (left, top).
+Image padded(const Image& picture, const Size& size, int64_t left, int64_t top,
+             const std::array<uint8_t, 3>& colour = {}) {
   Image out{static_cast<int32_t>(size.width), static_cast<int32_t>(size.height),
             std::vector<uint8_t>(static_cast<size_t>(3 * size.width * size.height))};
+  if (colour != std::array<uint8_t, 3>{})
+    for (size_t i = 0; i < out.rgb.size(); ++i) out.rgb[i] = colour[i % 3];
   const size_t row_bytes = 3 * static_cast<size_t>(picture.width);
   for (int32_t y = 0; y < picture.height; ++y)
     std::copy_n(picture.rgb.data() + row_bytes * static_cast<size_t>(y), row_bytes,
@@ -343,8 +347,10 @@ void set_cut(const Image& image, const ProcessorConfig& config, Patches& out) {
     const int64_t shown = whole(image.width * (static_cast<double>(rows) / image.height));
     out.cut_columns = static_cast<int32_t>((columns - shown) / 2);
   }
-  out.num_tokens = static_cast<int32_t>(side * side + (rows - 2 * out.cut_rows) *
-                                                          (columns - 2 * out.cut_columns + 1));
+  const PlaneSize shown =
+      blended_size({rows - 2 * int64_t{out.cut_rows}, columns - 2 * int64_t{out.cut_columns}}, side,
+                   config.blended_tiles);
+  out.num_tokens = static_cast<int32_t>(side * side + shown.rows * (shown.columns + 1));
 }
 
 StatusOr<Patches> any_resolution(const Image& image, const ProcessorConfig& config,
@@ -375,6 +381,32 @@ StatusOr<Patches> any_resolution(const Image& image, const ProcessorConfig& conf
   for (int64_t i = 0; i < num_tiles; ++i)
     writer.add_in_raster_order(
         cut(all, i % out.tile_columns * tile.width, i / out.tile_columns * tile.height, tile));
+  return out;
+}
+
+// Source: pad_to_square() of LLaVA-OneVision's processor, for each of several pictures.
+StatusOr<Patches> in_square(const Image& image, const ProcessorConfig& config,
+                            const EncoderFacts& encoder, const Hold& hold) {
+  constexpr int64_t kMostSquare = 8192;  // side
+  const int64_t side = std::max(image.width, image.height);
+  if (side > kMostSquare)
+    return invalid_argument(
+        "the picture has {} x {} pixels: beside other pictures its longer side may have at most {}",
+        image.width, image.height, kMostSquare);
+  Patches out;
+  out.tiles_in_plane = true;
+  PatchWriter writer(config, out);
+  RETURN_IF_ERROR(writer.start(1, {config.width, config.height}, encoder, hold));
+  ++out.num_tokens;
+  const size_t held = out.values.capacity() * sizeof(float) + static_cast<size_t>(3 * side * side);
+  const auto hold_more = [&](size_t bytes) { return hold ? hold(held + bytes) : ok(); };
+  RETURN_IF_ERROR(hold_more(0));
+  const Image square = padded(image, {side, side}, (side - image.width) / 2,
+                              (side - image.height) / 2, config.background);
+  const Window all{0, 0, config.width, config.height};
+  ASSIGN_OR_RETURN(const Image part,
+                   resize(square, config.width, config.height, config.filter, all, hold_more));
+  writer.add_in_raster_order(part);
   return out;
 }
 
@@ -441,7 +473,7 @@ StatusOr<Patches> on_canvas(const Image& image, const ProcessorConfig& config,
 }  // namespace
 
 StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
-                             const EncoderFacts& encoder, const Hold& hold) {
+                             const EncoderFacts& encoder, const Hold& hold, size_t num_pictures) {
   switch (config.kind) {
     case ProcessorKind::kPlain:
       return plain(image, config, encoder, hold);
@@ -457,6 +489,9 @@ StatusOr<Patches> preprocess(const Image& image, const ProcessorConfig& config,
       return idefics3(image, config, encoder, hold);
     case ProcessorKind::kAnyResolution:
       return any_resolution(image, config, encoder, hold);
+    case ProcessorKind::kOneVision:
+      return num_pictures == 1 ? any_resolution(image, config, encoder, hold)
+                               : in_square(image, config, encoder, hold);
     case ProcessorKind::kCanvas:
       return on_canvas(image, config, encoder, hold);
   }

@@ -28,6 +28,7 @@ StatusOr<ProcessorConfig> config_of(std::string_view text, const EncoderFacts& e
 struct Case {
   std::string config;
   EncoderFacts encoder;
+  size_t num_pictures = 1;
 };
 
 // As tests/golden/pictures.py makes them.
@@ -40,6 +41,9 @@ std::map<std::string, Case> cases() {
       "size": {"longest_edge": 88}, "max_image_size": {"longest_edge": 32})";
   const std::string mllama = R"({"image_processor_type": "MllamaImageProcessor",
       "size": {"height": 28, "width": 28})";
+  const std::string one_vision = R"({"image_processor_type": "LlavaOnevisionImageProcessorFast",
+      "size": {"height": 30, "width": 30}, "image_grid_pinpoints": [[30, 30], [30, 60], [30, 90],
+      [60, 30], [60, 60], [60, 90], [90, 30], [90, 60], [90, 90]])";
   const std::string square = R"("size": {"height": 32, "width": 48}})";
   return {
       {"clip", {clip + usual + "}", seven}},
@@ -71,6 +75,8 @@ std::map<std::string, Case> cases() {
             "crop_size": {"height": 28, "width": 28},
             "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]]})",
         seven}},
+      {"llava_onevision", {one_vision + R"(, "image_mean": 0.5, "image_std": 0.5})", seven}},
+      {"llava_onevision_several", {one_vision + R"(, "resample": 2})", seven, 2}},
       {"mllama", {mllama + "}", seven}},
       {"mllama_six", {mllama + R"(, "max_image_tiles": 6, "resample": 3})", seven}},
       {"idefics3", {idefics + "}", {3 * 8 * 8, 2, 16}}},
@@ -87,7 +93,7 @@ TEST(Preprocess, HasTheValuesOfTransformers) {
       SCOPED_TRACE(processor + " " + golden.name);
       const json::object& wanted = object_member(golden.values, processor);
       if (wanted.empty()) continue;  // refused by transformers
-      const auto patches = preprocess(golden.image, *config, made.encoder);
+      const auto patches = preprocess(golden.image, *config, made.encoder, {}, made.num_pictures);
       ASSERT_TRUE(patches.ok()) << patches.status();
       json::array grid;
       for (const int32_t side : patches->grid) grid.push_back(side);
@@ -138,8 +144,9 @@ TEST(Preprocess, HasTheValuesOfTransformersForOtherSizes) {
     for (const auto& [name, wanted] : picture[2].get_object()) {
       if (wanted.is_null()) continue;  // refused by transformers
       SCOPED_TRACE(fmt::format("{} picture {}", std::string_view(name), i));
+      const Case& c = all.at(std::string(name));
       const auto patches =
-          preprocess(image, configs.at(std::string(name)), all.at(std::string(name)).encoder);
+          preprocess(image, configs.at(std::string(name)), c.encoder, {}, c.num_pictures);
       ASSERT_TRUE(patches.ok()) << patches.status();
       json::array got(patches->grid.begin(), patches->grid.end());
       const auto crc = crc32(0, reinterpret_cast<const Bytef*>(patches->values.data()),
@@ -227,6 +234,8 @@ TEST(Preprocess, ConfigurationsThatCannotBeFollowedAreNamed) {
               HasSubstr("'image_grid_pinpoints' is not a list of pairs of integers"));
   EXPECT_THAT(error(R"({"image_processor_type": "LlavaNextImageProcessor",
                 "size": {"shortest_edge": 28}, "crop_size": 35})"),
+              HasSubstr("'crop_size' is not the square of 'size'"));
+  EXPECT_THAT(error(R"({"image_processor_type": "LlavaOnevisionImageProcessor", "crop_size": 28})"),
               HasSubstr("'crop_size' is not the square of 'size'"));
   EXPECT_THAT(error(R"({"image_processor_type": "SiglipImageProcessor", "image_std": [1, 0, 1]})"),
               HasSubstr("'image_std' has a number that is not above 0"));

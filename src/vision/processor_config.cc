@@ -1,5 +1,6 @@
 // Reads preprocessor_config.json; see processor.h. Defaults are those of transformers' processors.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string_view>
 #include <tuple>
@@ -12,6 +13,7 @@ namespace nereid::vision {
 namespace {
 
 constexpr int32_t kMostSide = 8192;
+constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
 
 struct KnownProcessor {
   std::string_view name;
@@ -32,6 +34,7 @@ constexpr KnownProcessor kKnown[] = {
     {"Idefics3ImageProcessor", ProcessorKind::kIdefics3, false},
     {"SmolVLMImageProcessor", ProcessorKind::kIdefics3, false},
     {"LlavaNextImageProcessor", ProcessorKind::kAnyResolution, true},
+    {"LlavaOnevisionImageProcessor", ProcessorKind::kOneVision, false},
     {"MllamaImageProcessor", ProcessorKind::kCanvas, false},
 };
 
@@ -119,6 +122,7 @@ class Reader {
                      static_cast<int32_t>(item.get_array()[1].get_int64())});
     return out;
   }
+  bool has(std::string_view name) const { return !member_or_null(object_, name).is_null(); }
   const json::object& object(std::string_view name) const { return object_member(object_, name); }
   std::string text(std::string_view name) const { return text_member(object_, name); }
 
@@ -142,7 +146,6 @@ const KnownProcessor* find_known(std::string_view name) {
 // Fills the table of values. As in transformers, the product is rounded to float32 first.
 void read_values(Reader& reader, bool is_siglip, ProcessorConfig& out) {
   constexpr std::array<double, 3> kHalf = {0.5, 0.5, 0.5};
-  constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
   constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.27577711};
   const bool rescales = reader.flag("do_rescale", true);
   const bool normalises = reader.flag("do_normalize", true);
@@ -247,21 +250,39 @@ void read_canvas(Reader& reader, ProcessorConfig& out) {
   if (!reader.flag("do_pad", true)) reader.fail("do_pad", "is false");
 }
 
-void read_any_resolution(Reader& reader, ProcessorConfig& out) {
+// `side`, `sizes`: without "size" and "image_grid_pinpoints".
+void read_any_resolution(Reader& reader, bool by_edge, int32_t side,
+                         std::vector<std::array<int32_t, 2>> sizes, ProcessorConfig& out) {
   constexpr std::string_view kSizes = "image_grid_pinpoints";
   constexpr int32_t kMostTiles = 64;
-  read_plain(reader, /*by_edge=*/true, out);
+  read_plain(reader, by_edge, out);
   if (out.shortest_edge > 0) out.width = out.height = out.shortest_edge;
+  if (!reader.has("size")) out.width = out.height = side;
   if (out.width != out.height || (out.crops && out.crop_width != out.width) ||
       (out.crops && out.crop_height != out.height))
     reader.fail("crop_size", "is not the square of 'size'");
   out.sizes = reader.pairs(kSizes, 1, kMostSide);
-  if (out.sizes.empty()) out.sizes = {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
+  if (out.sizes.empty()) out.sizes = std::move(sizes);
   for (const auto& [height, width] : out.sizes)
     if (height % out.width != 0 || width % out.width != 0 ||
         int64_t{height / out.width} * (width / out.width) > kMostTiles)
       reader.fail(kSizes, fmt::format("has {} x {}; allowed are up to {} squares of {}", height,
                                       width, kMostTiles, out.width));
+}
+
+void read_one_vision(Reader& reader, ProcessorConfig& out) {
+  constexpr int32_t kSide = 384, kMost = 6;
+  std::vector<std::array<int32_t, 2>> sizes;
+  for (int32_t rows = 1; rows <= kMost; ++rows)
+    for (int32_t columns = 1; columns <= kMost; ++columns)
+      sizes.push_back({rows * kSide, columns * kSide});
+  read_any_resolution(reader, /*by_edge=*/false, kSide, std::move(sizes), out);
+  const auto [width, height] = reader.sides("crop_size");
+  if (width > 0 && (width != out.width || height != out.height))
+    reader.fail("crop_size", "is not the square of 'size'");
+  const auto mean = reader.channels("image_mean", kClipMean);
+  for (size_t c = 0; c < 3; ++c)
+    out.background[c] = static_cast<uint8_t>(std::clamp(mean[c] * 255, 0.0, 255.0));
 }
 
 void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out) {
@@ -284,7 +305,11 @@ void read_kind(Reader& reader, const KnownProcessor& known, ProcessorConfig& out
     case ProcessorKind::kIdefics3:
       return read_idefics3(reader, out);
     case ProcessorKind::kAnyResolution:
-      return read_any_resolution(reader, out);
+      return read_any_resolution(reader, /*by_edge=*/true, 224,
+                                 {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}},
+                                 out);
+    case ProcessorKind::kOneVision:
+      return read_one_vision(reader, out);
     case ProcessorKind::kCanvas:
       return read_canvas(reader, out);
   }
@@ -311,6 +336,24 @@ StatusOr<json::object> read_object(const std::filesystem::path& dir) {
   return not_found("{} has no preprocessor_config.json of a picture processor", dir.string());
 }
 
+// The model's configuration in a config.json, also of an engine folder.
+const json::object& model_config(const json::value& file) {
+  const json::object& built = object_member(file, "pretrained_config");
+  return built.empty() ? object_or_empty(file) : built;
+}
+
+// See ProcessorConfig::blended_tiles; the engine checks the field.
+int32_t blended_tiles_of(const std::filesystem::path& dir) {
+  constexpr std::string_view kAnyMost = "anyres_max_";
+  int32_t tiles = 9;
+  const auto file = read_json_file(dir / "config.json");
+  const std::string ratio =
+      file.ok() ? text_member(model_config(*file), "vision_aspect_ratio") : "";
+  if (ratio.starts_with(kAnyMost))
+    std::from_chars(ratio.data() + kAnyMost.size(), ratio.data() + ratio.size(), tiles);
+  return tiles;
+}
+
 // Patches on a side that make one token: stated, or found from the tokens of a square picture.
 int64_t merge_of(const json::object& config, const json::object& vision, int64_t patch) {
   if (const int64_t merge = integer_member(vision, "spatial_merge_size"); merge > 0) return merge;
@@ -329,8 +372,7 @@ int64_t merge_of(const json::object& config, const json::object& vision, int64_t
 
 StatusOr<EncoderFacts> read_encoder_facts(const std::filesystem::path& dir, int64_t max_patches) {
   ASSIGN_OR_RETURN(const json::value file, read_json_file(dir / "config.json"));
-  const json::object& built = object_member(file, "pretrained_config");
-  const json::object& config = built.empty() ? object_or_empty(file) : built;
+  const json::object& config = model_config(file);
   const json::object& vision = object_member(config, "vision_config");
   const json::value& patch_size = member_or_null(vision, "patch_size");
   const json::array* const sides = patch_size.if_array();
@@ -355,6 +397,7 @@ StatusOr<ProcessorConfig> read_processor(const std::filesystem::path& dir,
     return invalid_argument("{}: processor '{}' is not supported", dir.string(), out.name);
   out.kind = known->kind;
   out.merge = static_cast<int32_t>(std::clamp<int64_t>(encoder.merge, 1, 64));
+  if (out.kind == ProcessorKind::kOneVision) out.blended_tiles = blended_tiles_of(dir);
   read_kind(reader, *known, out);
   const int32_t patch = patch_of(encoder, out.temporal);
   if (patch == 0 || (out.patch > 0 && out.patch != patch))

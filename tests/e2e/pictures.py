@@ -27,6 +27,8 @@ LLAVA = ROOT / "tests" / "e2e" / "llava"
 OTHERS = {
     "llava_next": ("<image>", 500, dict(image_processor_type="LlavaNextImageProcessor", size=dict(shortest_edge=16), crop_size=16,
                                    image_grid_pinpoints=[[16, 32], [32, 16], [32, 32]]), 4 * 4 + 2 * (8 + 1)),
+    "llava_onevision": ("<image>", 500, dict(image_processor_type="LlavaOnevisionImageProcessor", size=dict(height=18, width=18),
+                                        image_grid_pinpoints=[[18, 36], [36, 18], [36, 36], [36, 54]]), 4 * 4 + 3 * (9 + 1)),
     "mllama": ("<|image|>", 512, dict(image_processor_type="MllamaImageProcessor", size=dict(height=16, width=16)), 1),
     "qwen3_vl": ("<|image_pad|>", 500, dict(image_processor_type="Qwen2VLImageProcessorFast", patch_size=4,
                                        size=dict(shortest_edge=64, longest_edge=4096)), 12 * 4)}

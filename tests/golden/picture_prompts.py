@@ -12,7 +12,8 @@ import pathlib
 import tempfile
 
 from transformers import (Gemma3ImageProcessorPil, Gemma3Processor, Idefics3ImageProcessorPil, Idefics3Processor,
-                          LlavaNextImageProcessorPil, LlavaNextProcessor, MllamaImageProcessorPil, MllamaProcessor, PreTrainedTokenizerFast,
+                          LlavaNextImageProcessorPil, LlavaNextProcessor, LlavaOnevisionImageProcessorPil, LlavaOnevisionProcessor,
+                          LlavaOnevisionVideoProcessor, MllamaImageProcessorPil, MllamaProcessor, PreTrainedTokenizerFast,
                           Qwen2VLImageProcessorPil, Qwen3VLProcessor, Qwen3VLVideoProcessor)
 from transformers.image_utils import load_image
 
@@ -60,6 +61,18 @@ def llava_next():
     return processor, added, config, dict(image_processor_type="LlavaNextImageProcessor", **sizes)
 
 
+def llava_onevision():
+    added = ["<image>", "<video>"]
+    sizes = dict(size={"height": 30, "width": 30},
+                 image_grid_pinpoints=[[30 * rows, 30 * columns] for rows in range(1, 4) for columns in range(1, 4)])
+    tokenizer = tokenizer_with(added, image_token=added[0], video_token=added[1])
+    processor = LlavaOnevisionProcessor(LlavaOnevisionImageProcessorPil(**sizes), tokenizer, LlavaOnevisionVideoProcessor(),
+                                        num_image_tokens=16, vision_feature_select_strategy="full",
+                                        vision_aspect_ratio="anyres_max_2")
+    config = dict(vision_config=dict(patch_size=7, image_size=30), image_token_index=FIRST_ADDED, vision_aspect_ratio="anyres_max_2")
+    return processor, added, config, dict(image_processor_type="LlavaOnevisionImageProcessor", **sizes)
+
+
 def qwen3_vl():
     added = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>"]
     tokenizer = tokenizer_with(added, image_token=added[0], vision_start_token=added[1], vision_end_token=added[2],
@@ -85,7 +98,8 @@ def main():
     out = {}
     for name, mark, make in (("gemma3", "<start_of_image>", gemma3), ("idefics3", "<image>", idefics3),
                              ("qwen3_vl", "<|vision_start|><|image_pad|><|vision_end|>", qwen3_vl),
-                             ("llava_next", "<image>", llava_next), ("mllama", "<|image|>", mllama)):
+                             ("llava_next", "<image>", llava_next), ("llava_onevision", "<image>", llava_onevision),
+                             ("mllama", "<|image|>", mllama)):
         processor, added, config, preprocessor = make()
         cases = []
         for text, pictures in (("User: <image>What is it?", ["rgb_97x31.png"]),
@@ -95,6 +109,8 @@ def main():
             if name == "qwen3_vl":  # it refuses the long one
                 pictures = [picture.replace("long_5000x1", "rgb_64x48") for picture in pictures]
             images = [load_image(str(ROOT / "pictures" / picture)) for picture in pictures]
+            # A list for each prompt, as of its chat template: several pictures are not cut.
+            images = [images] if name == "llava_onevision" else images
             ids = processor(images=images, text=text, add_special_tokens=False)["input_ids"][0]
             cases.append(dict(text=text, pictures=pictures, ids=ids))
         out[name] = dict(added=added, config=config, preprocessor=preprocessor, cases=cases)

@@ -5,7 +5,8 @@
     pictures.py              writes tests/pictures/*, tests/golden/pictures.{json,bin}
     pictures.py NAME...      adds what these processors make of tests/pictures to the .json
     pictures.py --sizes [NAME...]    writes tests/golden/picture_sizes.json: what these processors, or all, make of 140
-                             pictures of other sizes, whose pixels follow from pattern(); mllama's with transformers 5
+                             pictures of other sizes, whose pixels follow from pattern(); mllama's and llava_onevision's with
+                             transformers 5
 
 The .bin has the pixels of each picture as transformers' load_image() gives them (RGB, 8 bits); the
 .json their sizes, and for each processor the size and the CRC-32 of its values as float32, in the
@@ -28,9 +29,10 @@ from transformers import (CLIPImageProcessor, Gemma3ImageProcessor, GotOcr2Image
 from transformers.image_utils import load_image
 
 try:
-    from transformers import MllamaImageProcessorPil as MllamaImageProcessor  # transformers 5
+    from transformers import LlavaOnevisionImageProcessorPil as LlavaOnevisionImageProcessor  # transformers 5
+    from transformers import MllamaImageProcessorPil as MllamaImageProcessor
 except ImportError:
-    from transformers import MllamaImageProcessor
+    from transformers import LlavaOnevisionImageProcessor, MllamaImageProcessor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Of 1 x 1 and 3 x 3 pixels transformers would not find the channels.
@@ -185,6 +187,14 @@ def llava_next(image):
     return raster_rows(np.asarray(processor(image, **AS_ARRAYS)["pixel_values"])[0], 7)
 
 
+def llava_onevision(image, pictures=1, **options):
+    """`pictures`: how many the prompt has; of several each is in one square. The squares' last 2 pixels are in no patch."""
+    sizes = [[30 * rows, 30 * columns] for rows in range(1, 4) for columns in range(1, 4)]
+    processor = LlavaOnevisionImageProcessor(size={"height": 30, "width": 30}, image_grid_pinpoints=sizes, **options)
+    made = processor([[image] * pictures], **AS_ARRAYS)
+    return raster_rows(np.asarray(made["pixel_values"])[0, ..., :28, :28], 7)
+
+
 def mllama(image, **options):
     processor = MllamaImageProcessor(size={"height": 28, "width": 28}, **options)
     made = processor([[image]], **AS_ARRAYS)
@@ -205,6 +215,8 @@ PROCESSORS = {
     "tiles": tiles,
     "llava_next": llava_next,
     "idefics3": idefics3,
+    "llava_onevision": lambda image: llava_onevision(image, image_mean=[0.5] * 3, image_std=[0.5] * 3),
+    "llava_onevision_several": lambda image: llava_onevision(image, 2, resample=2),
     "mllama": mllama,
     "mllama_six": lambda image: mllama(image, max_image_tiles=6, resample=3),
     "idefics3_whole": lambda image: idefics3(image, do_image_splitting=False),

@@ -40,7 +40,8 @@ def pixels_of(rows, like):
     frames, channels, height, width = like.shape
     size = int((rows.shape[1] // channels) ** 0.5)
     grid = rows.reshape(frames, height // size, width // size, channels, size, size)
-    return grid.permute(0, 3, 1, 4, 2, 5).reshape(like.shape)
+    pixels = grid.permute(0, 3, 1, 4, 2, 5).reshape(frames, channels, height // size * size, width // size * size)
+    return torch.nn.functional.pad(pixels, (0, width % size, 0, height % size))
 
 
 class Fixed:
@@ -49,7 +50,8 @@ class Fixed:
     def __init__(self, config, side, patch, merge, tiles=1, wraps=False):
         self.config, self.tiles, self.wraps = config, tiles, wraps
         self.pixels = torch.randn(tiles, 3, side, side)
-        self.rows = patches_of(self.pixels, patch)
+        whole = side // patch * patch
+        self.rows = patches_of(self.pixels[..., :whole, :whole], patch)
         self.grid = [tiles, side // patch, side // patch]
         self.tokens = [PLACEHOLDER] * (tiles * (side // patch // merge) ** 2)
 
@@ -68,6 +70,31 @@ class Next(Fixed):
 
     def inputs(self, ids):
         return dict(pixel_values=self.pixels[None], image_sizes=torch.tensor([[10, 48]]))
+
+
+class OneVision(Fixed):
+    """A picture of 54 x 27 pixels: in one square of 18, whose last 2 pixels are in no patch, then in 2 x 3 squares. 6 of
+    their 8 rows of 12 features show it; these become 4 rows of 8 tokens, 2 squares at most. A learned row ends each."""
+
+    def __init__(self, config):
+        super().__init__(config, 18, 4, 1, tiles=7)
+        self.tokens = [PLACEHOLDER] * (4 * 4 + 4 * (8 + 1))
+        self.layout = [2, 3, 1, 0]
+
+    def inputs(self, ids):
+        return dict(pixel_values=self.pixels[None], image_sizes=torch.tensor([[27, 54]]))
+
+
+class OneVisionVideo(Fixed):
+    """4 frames of 3 x 3 features, each of which become 2 x 2 tokens; one learned row behind all."""
+
+    def __init__(self, config):
+        super().__init__(config, 12, 4, 1, tiles=4)
+        self.tokens = [PLACEHOLDER] * (4 * 2 * 2 + 1)
+        self.layout = [0, 0, 0, 0]
+
+    def inputs(self, ids):
+        return dict(pixel_values_videos=self.pixels[None])
 
 
 class Gemma3(Fixed):
@@ -170,6 +197,11 @@ def models():
             image_token_index=PLACEHOLDER, vision_feature_layer=-2, vision_feature_select_strategy="default",
             projector_hidden_act="gelu", image_grid_pinpoints=[[16, 32], [32, 16], [32, 32]],
             use_image_newline_parameter=True)),
+        "llava_onevision": lambda: OneVision(one_vision(
+            18, image_token_index=PLACEHOLDER, video_token_index=503,
+            image_grid_pinpoints=[[18, 36], [36, 18], [36, 36], [36, 54]])),
+        "llava_onevision_video": lambda: OneVisionVideo(one_vision(
+            12, image_token_index=503, video_token_index=PLACEHOLDER, image_grid_pinpoints=[[12, 12], [12, 24], [24, 24]])),
         "idefics3": lambda: Fixed(config_of(
             "Idefics3ForConditionalGeneration", "idefics3",
             dict(architectures=["LlamaForCausalLM"], model_type="llama"),
@@ -227,6 +259,16 @@ def models():
             "_moe", dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1,
                          norm_topk_prob=True, mlp_only_layers=[])), 6, 4),
     }
+
+
+def one_vision(side, **fields):
+    return config_of(
+        "LlavaOnevisionForConditionalGeneration", "llava_onevision",
+        dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False),
+        dict(model_type="siglip_vision_model", image_size=side, patch_size=4, hidden_act="gelu_pytorch_tanh",
+             vision_use_head=False),
+        vision_feature_layer=-1, vision_feature_select_strategy="full", projector_hidden_act="gelu",
+        multimodal_projector_bias=True, vision_aspect_ratio="anyres_max_2", **fields)
 
 
 def qwen3_vl(kind, text):

@@ -37,8 +37,13 @@ class PictureInputs::Reading {
       : inputs_(inputs), request_(request) {}
 
   Status add_urls() {
-    ASSIGN_OR_RETURN(const auto urls, request_.strings(kUrls));
-    for (const std::string& url : urls.value_or(std::vector<std::string>())) {
+    ASSIGN_OR_RETURN(const auto given, request_.strings(kUrls));
+    const std::vector<std::string> urls = given.value_or(std::vector<std::string>());
+    ASSIGN_OR_RETURN(const auto bytes, request_.input(kBytes));
+    num_pictures_ = static_cast<size_t>(std::ssize(urls) - std::ranges::count(urls, ""));
+    if (bytes && !bytes->bytes.empty() && bytes->shape.size() > 1)
+      num_pictures_ += static_cast<size_t>(bytes->shape[1]);
+    for (const std::string& url : urls) {
       if (url.empty()) continue;
       RETURN_IF_ERROR(named(kUrls, add_url(url)));
     }
@@ -96,8 +101,9 @@ class PictureInputs::Reading {
       return invalid_argument("a request has at most {} pictures", kMostPictures);
     const size_t before = num_held_;
     const auto hold = [&](size_t bytes) { return this->hold(before + bytes); };
-    ASSIGN_OR_RETURN(vision::Patches patches,
-                     vision::preprocess(image, inputs_.processor_, inputs_.encoder_, hold));
+    ASSIGN_OR_RETURN(
+        vision::Patches patches,
+        vision::preprocess(image, inputs_.processor_, inputs_.encoder_, hold, num_pictures_));
     // The values stay, here and in the output.
     RETURN_IF_ERROR(request_.hold(2 * patches.values.size() * sizeof(float)));
     out_.push_back(std::move(patches));
@@ -108,6 +114,7 @@ class PictureInputs::Reading {
   const Request& request_;
   std::vector<vision::Patches> out_;
   size_t num_held_ = 0;
+  size_t num_pictures_ = 0;  // of the request
 };
 
 StatusOr<std::vector<vision::Patches>> PictureInputs::read(const Request& request) const {

@@ -145,6 +145,12 @@ struct LoraMatrix {
 };
 inline constexpr int32_t kMaxAdapterRank = 512;
 
+// A row of BlendRows: the sum of weights[j] * the row of x of tokens[j].
+struct BlendedRow {
+  int32_t tokens[4] = {};
+  float weights[4] = {};
+};
+
 // Arrays of a step in device memory.
 struct BatchView {
   const int32_t* tokens = nullptr;        // [n]; < 0: slot_tokens[-1 - t] or embedding
@@ -154,6 +160,7 @@ struct BatchView {
   const int32_t* row_begin = nullptr;     // [num_rows + 1] first token of each row
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
   const int32_t* logit_tokens = nullptr;  // [m] tokens with logits
+  const BlendedRow* blends = nullptr;     // [m] rows of BlendRows; null: none in the step
   const BF16* embeddings = nullptr;       // [num_embeddings, width of the embedding table]
   const BF16* features = nullptr;         // [num_features, feature_width]: an encoder's output
   // Components of the tokens' positions, [n, kPositionComponents]; null: each is the position.

@@ -24,12 +24,13 @@ namespace nereid::kernels {
 // Ops with kernels of a plan in form F. FusedLinear and CrossScores are made at binding; ids of
 // FusedLinear refer to the original plan.
 template <class F>
-using OpIn = std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>,
-                          AttentionOf<F>, GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>,
-                          RouteOf<F>, ExpertLinearOf<F>, HeadLinearOf<F>, WeightedSumOf<F>,
-                          GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>, ScaleByPositionOf<F>,
-                          XieluOf<F>, SelectExpertsOf<F>, CrossAttentionOf<F>, StoreKvOf<F>,
-                          ShiftRowsOf<F>, AddFeaturesOf<F>, AddTilePositionsOf<F>, GateRowsOf<F>>;
+using OpIn =
+    std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
+                 GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
+                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>,
+                 ScaleByPositionOf<F>, XieluOf<F>, SelectExpertsOf<F>, CrossAttentionOf<F>,
+                 StoreKvOf<F>, ShiftRowsOf<F>, AddFeaturesOf<F>, AddTilePositionsOf<F>,
+                 GateRowsOf<F>, BlendRowsOf<F>>;
 
 template <class Variant, class... More>
 struct JoinedOps;
@@ -80,6 +81,7 @@ using ShiftRows = ShiftRowsOf<Ids>;
 using AddFeatures = AddFeaturesOf<Ids>;
 using AddTilePositions = AddTilePositionsOf<Ids>;
 using GateRows = GateRowsOf<Ids>;
+using BlendRows = BlendRowsOf<Ids>;
 using AllReduce = AllReduceOf<Ids>;
 using AllReduceNorm = AllReduceNormOf<Ids>;
 using AllGather = AllGatherOf<Ids>;
@@ -117,6 +119,7 @@ using ShiftRows = ShiftRowsOf<Views>;
 using AddFeatures = AddFeaturesOf<Views>;
 using AddTilePositions = AddTilePositionsOf<Views>;
 using GateRows = GateRowsOf<Views>;
+using BlendRows = BlendRowsOf<Views>;
 using AllReduce = AllReduceOf<Views>;
 using AllReduceNorm = AllReduceNormOf<Views>;
 using AllGather = AllGatherOf<Views>;

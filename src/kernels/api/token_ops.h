@@ -267,6 +267,29 @@ struct GatherRowsOf {
   friend void reference(const GatherRowsOf<Views>& a);
 };
 
+// Weighted sums of four rows, of bilinear means among them: out[i] = sum over j, in order, of
+// step.blends[i].weights[j] * x[step.blends[i].tokens[j]]. Zeros in a step without blends.
+template <class F>
+struct BlendRowsOf {
+  static constexpr std::string_view kName = "blend_rows";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;         // f32 [n, width]
+  typename F::Value out;       // f32 [m, width]
+  typename F::Step step = {};  // blends
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("x", &BlendRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+        kernels::out("out", &BlendRowsOf::out, {DType::kF32}).of(OutputRows::kSampled),
+        kernels::step(&BlendRowsOf::step));
+  }
+  static std::string_view check(const BlendRowsOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    return {};
+  }
+  friend void reference(const BlendRowsOf<Views>& a);
+};
+
 // out[i] = x[i - 1], the row of the position before; 0 at position 0. Rows have all positions of
 // their text, as an encoder's.
 template <class F>

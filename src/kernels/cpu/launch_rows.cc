@@ -171,6 +171,24 @@ Status launch_scale_by_position(const ScaleByPosition& a, ThreadPool& pool) {
   return ok();
 }
 
+Status launch_blend_rows(const BlendRows& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  for_rows(pool, a.out.rows, a.out.cols * 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const BlendedRow blend = a.step.blends ? a.step.blends[i] : BlendedRow{};
+      const float* rows[4];
+      for (int j = 0; j < 4; ++j) rows[j] = a.x.row<float>(blend.tokens[j]);
+      float* const out = a.out.row<float>(i);
+      for (int64_t c = 0; c < a.out.cols; ++c) {
+        float sum = 0;
+        for (int j = 0; j < 4; ++j) sum += blend.weights[j] * rows[j][c];
+        out[c] = sum;
+      }
+    }
+  });
+  return ok();
+}
+
 Status launch_gather_rows(const GatherRows& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const auto size = static_cast<int64_t>(size_of(a.x.dtype)), bytes = a.x.cols * size;
@@ -387,6 +405,10 @@ Table<ScaleByPosition> table<ScaleByPosition>() {
 template <>
 Table<GatherRows> table<GatherRows>() {
   return generic<GatherRows, launch_gather_rows>();
+}
+template <>
+Table<BlendRows> table<BlendRows>() {
+  return generic<BlendRows, launch_blend_rows>();
 }
 template <>
 Table<ShiftRows> table<ShiftRows>() {

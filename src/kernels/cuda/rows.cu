@@ -130,6 +130,19 @@ __global__ void scale_by_position_kernel(const int32_t* positions, float growth,
   for (int64_t c = threadIdx.x; c < width; c += kThreads) x[blockIdx.x * stride + c] *= scale;
 }
 
+// See BlendRows.
+__global__ void blend_kernel(const float* x, int64_t x_stride, const BlendedRow* blends,
+                             int64_t width, float* out, int64_t out_stride) {
+  let_next_begin();
+  wait_for_previous();
+  const BlendedRow blend = blends ? blends[blockIdx.x] : BlendedRow{};
+  for (int64_t c = threadIdx.x; c < width; c += kThreads) {
+    float sum = 0;
+    for (int j = 0; j < 4; ++j) sum += blend.weights[j] * x[blend.tokens[j] * x_stride + c];
+    out[blockIdx.x * out_stride + c] = sum;
+  }
+}
+
 // Grid [row, row of its `count`].
 template <class T>
 __global__ void gather_kernel(const T* x, int64_t x_stride, const int32_t* rows, int count,
@@ -221,6 +234,12 @@ cudaError_t launch(const GatherRows& a, const Scratch&, cudaStream_t stream) {
   return a.x.dtype == DType::kBF16 ? gather<__nv_bfloat16>(a, stream) : gather<float>(a, stream);
 }
 
+cudaError_t launch(const BlendRows& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(blend_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0,
+                           stream, static_cast<const float*>(a.x.data), a.x.stride, a.step.blends,
+                           a.out.cols, static_cast<float*>(a.out.data), a.out.stride);
+}
+
 cudaError_t launch(const ShiftRows& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(shift_rows_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
                            kThreads, 0, stream, static_cast<const float*>(a.x.data), a.x.stride,
@@ -261,6 +280,10 @@ Row<ScaleByPosition> row<ScaleByPosition>() {
 }
 template <>
 Row<GatherRows> row<GatherRows>() {
+  return {launch};
+}
+template <>
+Row<BlendRows> row<BlendRows>() {
   return {launch};
 }
 template <>

@@ -532,6 +532,16 @@ void reference(const GatherRows& a) {
             load(a.x, a.step.logit_tokens[i] - a.count + 1 + c / a.x.cols, c % a.x.cols));
 }
 
+void reference(const BlendRows& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      const BlendedRow blend = a.step.blends ? a.step.blends[i] : BlendedRow{};
+      float sum = 0;
+      for (int j = 0; j < 4; ++j) sum += blend.weights[j] * a.x.row<float>(blend.tokens[j])[c];
+      a.out.row<float>(i)[c] = sum;
+    }
+}
+
 void reference(const ShiftRows& a) {
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t c = 0; c < a.out.cols; ++c)

@@ -101,6 +101,8 @@ const std::vector<Case<GateRows>>& cases<GateRows>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>
+const std::vector<Case<BlendRows>>& cases<BlendRows>();
+template <>
 const std::vector<Case<ShiftRows>>& cases<ShiftRows>();
 template <>
 const std::vector<Case<Quantize>>& cases<Quantize>();

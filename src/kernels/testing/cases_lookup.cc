@@ -202,6 +202,39 @@ Case<GatherRows> gather_case(const RowsShape& s, int32_t merged = 1, DType type 
   return c;
 }
 
+// `given`: the step has blends, of tokens that repeat.
+Case<BlendRows> blend_case(const RowsShape& s, bool given) {
+  Case<BlendRows> c;
+  c.name = fmt::format("rows={} width={} given={}", s.tokens, s.width, given);
+  const int64_t n = s.tokens + 3, width = s.width, stride = width + 1;
+  const std::vector<float> values = noise(1, n * stride), weights = noise(2, 4 * s.tokens);
+  std::vector<BlendedRow> all(static_cast<size_t>(s.tokens));
+  for (int64_t i = 0; i < 4 * s.tokens; ++i) {
+    all[i / 4].tokens[i % 4] = static_cast<int32_t>((i * 5 + i % 4) % n);
+    all[i / 4].weights[i % 4] = weights[i];
+  }
+  const Offset x = c.before.add(values), blends = c.before.add(all);
+  const Offset out = c.before.add(static_cast<size_t>(s.tokens * width) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    BlendRows a;
+    if (given) a.step.blends = reinterpret_cast<const BlendedRow*>(base + blends) + begin;
+    a.x = view(base, x, DType::kF32, 0, n, width, stride);
+    a.out = view(base, out, DType::kF32, begin, count, width, width);
+    return a;
+  };
+  finish(c, s.tokens);
+  Region region{"out", out, DType::kF32, s.tokens, width, width, {}, {}};
+  for (const BlendedRow& row : all)
+    for (int64_t k = 0; k < width; ++k) {
+      double norm = 0;
+      for (int j = 0; j < 4; ++j)
+        norm += std::fabs(double{row.weights[j]} * values[row.tokens[j] * stride + k]);
+      region.tolerance.push_back(static_cast<float>(given ? 5 * kEpsF32 * norm : 0));
+    }
+  c.outputs = {region};
+  return c;
+}
+
 // Rows of five positions.
 Case<ShiftRows> shift_case(const RowsShape& s) {
   Case<ShiftRows> c;
@@ -273,6 +306,14 @@ template <>
 const std::vector<Case<ShiftRows>>& cases<ShiftRows>() {
   return over_shapes<ShiftRows>(
       [](const RowsShape& s, auto& list) { list.push_back(shift_case(s)); });
+}
+
+template <>
+const std::vector<Case<BlendRows>>& cases<BlendRows>() {
+  return over_shapes<BlendRows>([](const RowsShape& s, auto& list) {
+    list.push_back(blend_case(s, true));
+    list.push_back(blend_case(s, false));
+  });
 }
 
 template <>

@@ -178,9 +178,11 @@ bool EncoderInputs::planned(const sched::StepPlan& plan, const sched::Scheduler&
                                    .num_parts = input.num_parts,
                                    .num_windows = static_cast<int32_t>(input.windows.size()),
                                    .num_padding = input.num_padding,
+                                   .num_blends = static_cast<int32_t>(input.blends.size()),
                                    .is_returned = is_returned(encode, in_flight_.back()) ? 1 : 0});
     step.encoder_windows.insert(step.encoder_windows.end(), input.windows.begin(),
                                 input.windows.end());
+    step.encoder_blends.insert(step.encoder_blends.end(), input.blends.begin(), input.blends.end());
     ++num_computed_;
     if (input.rows.empty())
       step.encoder_tokens.insert(step.encoder_tokens.end(), input.token_ids.begin(),

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/api/op.h"
 #include "nereid/request.h"
 #include "sched/sequence.h"
 
@@ -30,6 +31,7 @@ struct EncoderRows {
   std::vector<uint16_t> rows;       // of features, bits of bf16 numbers: a row for each position
   std::vector<int32_t> components;  // of the positions, kPositionComponents each; or none
   std::vector<int32_t> windows;     // positions of each window, in order; or none
+  std::vector<kernels::BlendedRow> blends;  // rows of the result, of the positions; or none
   // By token that reads the result, -1: kernels::Embed::row_end; empty: in order.
   std::vector<int32_t> result_rows;
 };

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/blended_plane.h"
 #include "base/check.h"
 #include "kernels/api/op.h"
 
@@ -18,23 +19,40 @@ namespace {
 
 int64_t num_patches(const Picture& p) { return int64_t{p.frames} * p.height * p.width; }
 
-// Rows and columns of tokens of the plane of tiles, cut ones included.
-struct Plane {
-  int64_t rows = 0, columns = 0;
-};
-Plane plane_of(const Picture& p, const io::PictureFacts& facts) {
+// Rows and columns of features of the plane of tiles, cut ones included.
+PlaneSize plane_of(const Picture& p, const io::PictureFacts& facts) {
   return {int64_t{p.tile_rows} * (p.height / facts.merge),
           int64_t{p.tile_columns} * (p.width / facts.merge)};
+}
+
+// Rows and columns of the plane that are not cut.
+PlaneSize uncut_plane(const Picture& p, const io::PictureFacts& facts) {
+  const PlaneSize plane = plane_of(p, facts);
+  return {plane.rows - 2 * int64_t{p.cut_rows}, plane.columns - 2 * int64_t{p.cut_columns}};
+}
+
+// Frames that are no tiles: the whole picture, or without tiles all of a video.
+int32_t num_whole_frames(const Picture& p) { return p.tile_rows == 0 ? p.frames : 1; }
+
+// Rows and columns of tokens of these; a video's are half as many.
+PlaneSize shown_frame(const Picture& p, const io::PictureFacts& facts) {
+  const int32_t height = p.height / facts.merge, width = p.width / facts.merge;
+  if (num_whole_frames(p) == 1) return {height, width};
+  return {(height + 1) / 2, (width + 1) / 2};
+}
+
+// Rows and columns of tokens of the plane; without tiles the end of a row alone.
+PlaneSize shown_plane(const Picture& p, const io::PictureFacts& facts) {
+  if (p.tile_rows == 0) return {1, 0};
+  return blended_size(uncut_plane(p, facts), p.height / facts.merge, facts.blended_tiles);
 }
 
 // Tokens that stand for a picture, breaks of rows included.
 int64_t num_tokens(const Picture& p, const io::PictureFacts& facts) {
   if (facts.in_cross) return 1;
   if (facts.tiles_in_plane) {
-    const Plane plane = plane_of(p, facts);
-    const int64_t whole = int64_t{p.height / facts.merge} * (p.width / facts.merge);
-    return whole + (plane.rows - 2 * int64_t{p.cut_rows}) *
-                       (plane.columns - 2 * int64_t{p.cut_columns} + 1);
+    const PlaneSize frame = shown_frame(p, facts), plane = shown_plane(p, facts);
+    return num_whole_frames(p) * frame.rows * frame.columns + plane.rows * (plane.columns + 1);
   }
   const int64_t row = p.width / facts.merge + (facts.row_breaks ? 1 : 0);
   return int64_t{p.frames} * (p.height / facts.merge) * row;
@@ -75,11 +93,14 @@ Status check_tiles(const Picture& p, const io::PictureFacts& facts) {
         p.tile_rows, p.tile_columns, p.cut_rows, p.cut_columns);
   }
   const int32_t most = facts.max_frames - 1;
+  const bool has_none =
+      p.tile_rows == 0 && p.tile_columns == 0 && p.cut_rows == 0 && p.cut_columns == 0;
+  if (facts.blended_tiles > 0 && has_none) return ok();
   if (p.tile_rows < 1 || p.tile_columns < 1 || p.tile_rows > most || p.tile_columns > most ||
       p.frames - 1 != int64_t{p.tile_rows} * p.tile_columns)
     return invalid_argument("tile_rows, tile_columns: {} x {} tiles; {} frames have {}",
                             p.tile_rows, p.tile_columns, p.frames, p.frames - 1);
-  const Plane plane = plane_of(p, facts);
+  const PlaneSize plane = plane_of(p, facts);
   if (p.cut_rows < 0 || p.cut_columns < 0 || p.cut_rows > plane.rows / 2 ||
       p.cut_columns > plane.columns / 2)
     return invalid_argument("cut_rows, cut_columns: {}, {}; allowed are [0, {}] and [0, {}]",
@@ -212,7 +233,7 @@ void set_windows(const Picture& p, const PlaneOrder& order, const io::PictureFac
 // The features that tokens read: those of the whole picture, then the plane of tiles row by row.
 std::vector<int32_t> plane_rows(const Picture& p, const io::PictureFacts& facts) {
   const int32_t height = p.height / facts.merge, width = p.width / facts.merge;
-  const Plane plane = plane_of(p, facts);
+  const PlaneSize plane = plane_of(p, facts);
   std::vector<int32_t> out(static_cast<size_t>(height * width));
   std::iota(out.begin(), out.end(), 0);
   for (int64_t y = p.cut_rows; y < plane.rows - p.cut_rows; ++y) {
@@ -223,6 +244,56 @@ std::vector<int32_t> plane_rows(const Picture& p, const io::PictureFacts& facts)
     out.push_back(-1);
   }
   return out;
+}
+
+// Two places on a side of `count` places, and the weight of the second: the middle of place `at` of
+// `shown` on the same side. As torch's interpolate() without align_corners, in f32.
+struct MiddlePlace {
+  int64_t first = 0, next = 0;
+  float fraction = 0;
+};
+MiddlePlace middle_place(int64_t at, int64_t shown, int64_t count) {
+  const float scale = static_cast<float>(count) / static_cast<float>(shown);
+  const float place = std::max((static_cast<float>(at) + 0.5f) * scale - 0.5f, 0.0f);
+  const int64_t first = std::min(static_cast<int64_t>(place), count - 1);
+  return {first, std::min(first + 1, count - 1), place - static_cast<float>(first)};
+}
+
+// Appends tokens for `shown` places on a plane, whose features are `feature_at(row, column)`.
+template <class F>
+void add_blends(PlaneSize plane, PlaneSize shown, bool ends_rows, F feature_at, EncoderRows& out) {
+  for (int64_t row = 0; row < shown.rows; ++row) {
+    const MiddlePlace y = middle_place(row, shown.rows, plane.rows);
+    for (int64_t column = 0; column < shown.columns; ++column) {
+      const MiddlePlace x = middle_place(column, shown.columns, plane.columns);
+      out.result_rows.push_back(static_cast<int32_t>(out.blends.size()));
+      out.blends.push_back({{feature_at(y.first, x.first), feature_at(y.first, x.next),
+                             feature_at(y.next, x.first), feature_at(y.next, x.next)},
+                            {(1 - y.fraction) * (1 - x.fraction), (1 - y.fraction) * x.fraction,
+                             y.fraction * (1 - x.fraction), y.fraction * x.fraction}});
+    }
+    if (ends_rows) out.result_rows.push_back(-1);
+  }
+}
+
+// Blends of a picture: of the whole one, then of its plane of tiles; or of a video's frames.
+void set_blends(const Picture& p, const io::PictureFacts& facts, EncoderRows& out) {
+  const int32_t size = p.height * p.width;
+  for (int32_t frame = 0; frame < num_whole_frames(p); ++frame)
+    add_blends(
+        {p.height, p.width}, shown_frame(p, facts), /*ends_rows=*/false,
+        [&](int64_t y, int64_t x) { return static_cast<int32_t>(frame * size + y * p.width + x); },
+        out);
+  // Without tiles the end of a row alone.
+  add_blends(
+      uncut_plane(p, facts), shown_plane(p, facts), /*ends_rows=*/true,
+      [&](int64_t y, int64_t x) {
+        y += p.cut_rows, x += p.cut_columns;
+        const int64_t tile = 1 + y / p.height * p.tile_columns + x / p.width;
+        return static_cast<int32_t>(tile * size + y % p.height * p.width + x % p.width);
+      },
+      out);
+  out.num_results = static_cast<int32_t>(out.blends.size());
 }
 
 // Number of the arrangement of tiles, from 1 on: by rows, then by columns.
@@ -291,7 +362,10 @@ EncoderRows input_of(const Picture& p, const PictureRules& rules, const std::str
       for (const Place& at : order.patches)
         out.components.insert(out.components.end(), {frame, at.y, at.x});
   if (facts.window > 0) set_windows(p, order, facts, out);
-  if (facts.tiles_in_plane) out.result_rows = plane_rows(p, facts);
+  if (facts.blended_tiles > 0)
+    set_blends(p, facts, out);
+  else if (facts.tiles_in_plane)
+    out.result_rows = plane_rows(p, facts);
   out.rows = patch_rows(p, order, facts);
   return out;
 }

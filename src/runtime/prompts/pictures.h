@@ -27,9 +27,9 @@ struct PictureRules {
   int32_t max_positions = 0;    // of the decoder
 
   PictureFacts shown() const {
-    return {
-        facts.patch_width, facts.merge,      max_patches,          facts.grid,
-        facts.max_frames,  facts.row_breaks, facts.tiles_in_plane, facts.in_cross ? kMaxAcross : 0};
+    return {facts.patch_width,    facts.merge,         max_patches,
+            facts.grid,           facts.max_frames,    facts.row_breaks,
+            facts.tiles_in_plane, facts.blended_tiles, facts.in_cross ? kMaxAcross : 0};
   }
 };
 

@@ -26,6 +26,47 @@ TEST(PictureInputs, TilesLieRowByRow) {
   EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows, (std::vector<int32_t>{0, -1, -1}));
 }
 
+// Four tiles of 2 x 2 features become as many as one tile has: means of four neighbours.
+TEST(PictureInputs, PlanesOfManyTilesAreBlended) {
+  Picture picture;
+  picture.frames = 5, picture.height = picture.width = 2;
+  picture.tile_rows = picture.tile_columns = 2;
+  picture.patches.resize(20);
+  const PictureRules rules{.facts = {.patch_width = 1,
+                                     .grid = 2,
+                                     .max_frames = 5,
+                                     .in_raster = true,
+                                     .tiles_in_plane = true,
+                                     .blended_tiles = 1}};
+  const auto tokens_of = [](const EncoderRows& got, size_t at) {
+    return std::vector<int32_t>(got.blends[at].tokens, got.blends[at].tokens + 4);
+  };
+  EncoderRows got = picture_inputs({picture}, rules, "")[0];
+  EXPECT_EQ(got.result_rows, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, -1, 6, 7, -1}));
+  EXPECT_EQ(got.num_results, 8);
+  EXPECT_EQ(got.blends[3].tokens[0], 3);
+  EXPECT_EQ(got.blends[3].weights[0], 1);
+  for (int32_t tile = 0; tile < 4; ++tile) {
+    const int32_t first = 4 * (1 + tile);
+    EXPECT_EQ(tokens_of(got, static_cast<size_t>(4 + tile)),
+              (std::vector<int32_t>{first, first + 1, first + 2, first + 3}));
+    for (const float weight : got.blends[static_cast<size_t>(4 + tile)].weights)
+      EXPECT_EQ(weight, 0.25f);
+  }
+  picture.cut_rows = 1;
+  got = picture_inputs({picture}, rules, "")[0];
+  EXPECT_EQ(got.result_rows, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, -1}));
+  EXPECT_EQ(tokens_of(got, 4), (std::vector<int32_t>{6, 7, 12, 13}));
+  picture.frames = 1, picture.tile_rows = picture.tile_columns = picture.cut_rows = 0;
+  EXPECT_EQ(picture_inputs({picture}, rules, "")[0].result_rows,
+            (std::vector<int32_t>{0, 1, 2, 3, -1}));
+  picture.frames = 5;  // a video
+  got = picture_inputs({picture}, rules, "")[0];
+  EXPECT_EQ(got.result_rows, (std::vector<int32_t>{0, 1, 2, 3, 4, -1}));
+  EXPECT_EQ(tokens_of(got, 2), (std::vector<int32_t>{8, 9, 10, 11}));
+  EXPECT_EQ(got.blends[2].weights[3], 0.25f);
+}
+
 // Rows of 2 of 3 tiles, the missing one and the padding of all; the fifth arrangement.
 TEST(PictureInputs, MissingTilesAndPaddingComeLast) {
   Picture picture;

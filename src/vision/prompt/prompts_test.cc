@@ -60,8 +60,8 @@ TEST(PicturePrompts, IdsEqualThoseOfTransformers) {
       std::vector<PictureTokens> tokens;
       size_t num_spans = 0;
       for (const json::value& picture : array_member(c, "pictures")) {
-        const auto patches =
-            preprocess(pictures.at(std::string(picture.get_string())), *processor, *encoder);
+        const auto patches = preprocess(pictures.at(std::string(picture.get_string())), *processor,
+                                        *encoder, {}, array_member(c, "pictures").size());
         ASSERT_TRUE(patches.ok()) << patches.status();
         tokens.push_back(tokens_of(*patches));
         num_spans += grids_of(*patches).size();

@@ -54,11 +54,16 @@ std::variant<std::map<size_t, FetchedFile>, ApiError> fetch_files(
   return out;
 }
 
-// Reads one picture; counts in the budget what it holds meanwhile.
+// Reads one of a prompt's pictures; counts in the budget what it holds meanwhile.
 class PictureReader {
  public:
-  PictureReader(const OpenAiContext& context, const ServedPictures& served, const PromptWork& work)
-      : context_(context), served_(served), work_(work), scratch_(context.budget) {}
+  PictureReader(const OpenAiContext& context, const ServedPictures& served, size_t num_pictures,
+                const PromptWork& work)
+      : context_(context),
+        served_(served),
+        num_pictures_(num_pictures),
+        work_(work),
+        scratch_(context.budget) {}
 
   // `fetched`: null for a data URL.
   StatusOr<PicturePtr> read(const PictureSource& source, const FetchedFile* fetched) {
@@ -76,8 +81,8 @@ class PictureReader {
     ASSIGN_OR_RETURN(const vision::Image image, vision::decode_image(file, {.hold = hold}));
     base_ += image.rgb.capacity();
     auto out = std::make_shared<Picture>();
-    ASSIGN_OR_RETURN(out->patches,
-                     vision::preprocess(image, served_.processor, served_.encoder, hold));
+    ASSIGN_OR_RETURN(out->patches, vision::preprocess(image, served_.processor, served_.encoder,
+                                                      hold, num_pictures_));
     out->held = BudgetShare(context_.budget);
     RETURN_IF_ERROR(out->held.reserve(out->patches.values.capacity() * sizeof(float)));
     return PicturePtr(std::move(out));
@@ -89,6 +94,7 @@ class PictureReader {
 
   const OpenAiContext& context_;
   const ServedPictures& served_;
+  const size_t num_pictures_;
   const PromptWork& work_;
   BudgetShare scratch_;
   size_t base_ = 0;  // bytes of earlier steps
@@ -135,7 +141,7 @@ std::variant<std::vector<PicturePtr>, ApiError> read_pictures(
   if (work.lane == Lane::kLoop) throw TakesLonger();
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto file = files.find(i);
-    auto picture = PictureReader(context, **model.pictures, work)
+    auto picture = PictureReader(context, **model.pictures, sources.size(), work)
                        .read(sources[i], file == files.end() ? nullptr : &file->second);
     if (!picture.ok()) return error_at(sources[i], picture.status());
     out.push_back(*std::move(picture));

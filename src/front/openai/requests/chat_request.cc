@@ -48,8 +48,11 @@ std::optional<std::string> read_text_part(Fields& fields, const json::value& ite
   const bool is_refusal = type && *type == "refusal";
   if (!type || (*type != "text" && !is_refusal)) {
     fields.fail(where,
-                fmt::format("only parts of type \"text\" and \"image_url\" are supported, got {}",
-                            type ? json_text(*type).substr(0, 60) : "none"),
+                fmt::format("only parts of type \"text\" and \"image_url\" are supported, got {}{}",
+                            type ? json_text(*type).substr(0, 60) : "none",
+                            type && *type == "video_url"
+                                ? ": send frames of the video as parts of type \"image_url\""
+                                : ""),
                 "unsupported_parameter");
     return std::nullopt;
   }

@@ -266,6 +266,8 @@ TEST(ChatRequest, FaultsNameTheField) {
     const ApiError e = chat_error(body);
     EXPECT_EQ(e.param, param) << body << " " << e.message;
   }
+  EXPECT_NE(chat_error(cases[9].first).message.find("\"video_url\": send frames of the video as"),
+            std::string::npos);
 }
 
 }  // namespace
