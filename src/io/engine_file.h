@@ -21,7 +21,7 @@ namespace nereid::io {
 // It grows when the file layout, the packing of weights or the meaning of a field changes, or a
 // field is removed. Fields may be added: files without them have the default (plan_json.cc:
 // maybe()); a reader refuses files with unknown fields, which may change the meaning of calls.
-inline constexpr uint32_t kEngineFormatVersion = 13;
+inline constexpr uint32_t kEngineFormatVersion = 14;
 
 // Amount of weights read at opening. Prefix, header (with the plan and each weight's checksum) and
 // file size are always verified.

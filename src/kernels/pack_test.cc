@@ -215,16 +215,20 @@ TEST(Quantize, Mxfp4RoundsToTheNearest) {
 }
 
 // Words of a lane: columns 2t, 2t + 8, 2t + 16, 2t + 24, then those behind them.
-TEST(Pack, FragmentsAreWordsOfFourLanes) {
+TEST(Pack, FragmentsAreWordsOfThirtyTwoLanes) {
   const auto at = [](int64_t row, int64_t col) {
     const IntegerPlace place = integer_place(WeightLayout::kFragments, kMxfp4, row, col, 512);
     return 2 * place.byte + place.shift / 4;  // in numbers
   };
+  constexpr int64_t kLane = 32, kRun = 32 * kLane, kHalf = 8 * kRun, kBlock = 2 * kHalf;
   const int64_t second_lane[] = {2, 10, 18, 26, 3, 11, 19, 27};
-  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(at(0, second_lane[i]), 8 + i);
-  EXPECT_EQ(at(1, 32), 256 + 32);
-  EXPECT_EQ(at(3, 256), 64 * 256 + 3 * 256);
-  EXPECT_EQ(at(64, 0), 2 * 64 * 256);
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(at(0, second_lane[i]), kLane + i);
+  EXPECT_EQ(at(0, 32), 8);
+  EXPECT_EQ(at(1, 0), 4 * kLane);
+  EXPECT_EQ(at(8, 0), kRun);
+  EXPECT_EQ(at(0, 128), kHalf);
+  EXPECT_EQ(at(3, 256), kBlock + 3 * 4 * kLane);
+  EXPECT_EQ(at(64, 0), 2 * kBlock);
 }
 
 // Act order: a column's group comes from the index; no out-of-bounds reads, whatever its values.

@@ -46,11 +46,10 @@ enum class WeightLayout : uint8_t {
   // scales and zero points: groups of 16 rows.
   kPanel16 = 1,
   // Blocks of 64 rows x 256 columns of 4-bit numbers, zero-padded, along k first; a block is one
-  // piece of memory: 64 lines of 128 bytes. 16 bytes of a line have 32 columns as the lanes of a
-  // warp
-  // multiply them (left operands, m16k16): word t has columns 2t, 2t + 8, 2t + 16, 2t + 24 in its
-  // low
-  // half, and in its high half the columns behind these. Exponents: blocks of 64 lines of 8 bytes.
+  // piece of memory: two halves of 128 columns, of eight runs of eight rows. A run has the left
+  // operands (m16k16) of the 32 lanes of a warp, 16 bytes each: lane 4 r + t has a word for each 32
+  // columns of row r, with columns 2t, 2t + 8, 2t + 16, 2t + 24 in its low half, and in its high
+  // half the columns behind these. Exponents: blocks of 64 rows of 8 bytes.
   kFragments = 2,
 };
 inline constexpr WeightLayout kWeightLayouts[] = {WeightLayout::kRowMajor, WeightLayout::kPanel16,

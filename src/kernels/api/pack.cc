@@ -110,13 +110,15 @@ IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int6
   const int64_t unit = bits == 4 ? col / 2 : col;  // bytes along k
   const int32_t shift = bits == 4 && col % 2 != 0 ? 4 : 0;
   if (layout == WeightLayout::kFragments) {
-    constexpr int64_t kLine = kFragmentColumns / 2, kPieceBytes = kFragmentPiece / 2;
+    // Runs of eight rows of half a block: 32 lanes with four words each, one for each piece.
+    constexpr int64_t kHalf = kFragmentColumns / 2, kRunBytes = 8 * kHalf / 2;
     const int64_t blocks = (k + kFragmentColumns - 1) / kFragmentColumns;
     const int64_t block = row / kFragmentRows * blocks + col / kFragmentColumns;
-    const int64_t line = block * kFragmentRows + row % kFragmentRows;
-    const int64_t piece = col % kFragmentColumns / kFragmentPiece, word = col % 8 / 2;
+    const int64_t half = block * 2 + col % kFragmentColumns / kHalf;
+    const int64_t run = half * (kFragmentRows / 8) + row % kFragmentRows / 8;
+    const int64_t lane = row % 8 * 4 + col % 8 / 2, piece = col % kHalf / kFragmentPiece;
     const int64_t nibble = col % kFragmentPiece / 8 + col % 2 * 4;
-    return {line * kLine + piece * kPieceBytes + word * 4 + nibble / 2,
+    return {run * kRunBytes + lane * 16 + piece * 4 + nibble / 2,
             static_cast<int32_t>(nibble % 2 * 4)};
   }
   if (layout == WeightLayout::kRowMajor) return {row * format.row_bytes(k) + unit, shift};

@@ -1,8 +1,8 @@
 // wgmma products of weights loaded by TMA in boxes (64 outputs by 128 bytes of k): shared by the
 // kernels of few rows and of experts.
 //
-// Integers and MXFP4 are converted to bf16 between the box and wgmma, whose weight operand is then
-// in registers. MXFP4 lies in that order (kFragments) and is scaled as it is converted, exactly.
+// Integers and MXFP4 (mxfp4_products.cuh) are converted to bf16 between the box and wgmma, whose
+// weight operand is then in registers.
 // A thread takes 16 bytes of a row of integers at once, so x is permuted to the same order first.
 // (integer - zero) is multiplied, exact in bf16, and the sum over a group is scaled: no rounding of
 // every weight to bf16.
@@ -35,20 +35,23 @@ inline constexpr int kSharedBytes = 144 * 1024, kWideSharedBytes = 204 * 1024;
 // Number type of the weight: __nv_bfloat16, __nv_fp8_e4m3 (x too), or:
 template <int kIntegerBits>
 struct Integers {};
+template <int kColumns>  // of a box
 struct Mxfp4 {};
 
 template <class In>
 inline constexpr int kBits = 8 * sizeof(In);
 template <int kIntegerBits>
 constexpr int kBits<Integers<kIntegerBits>> = kIntegerBits;
-template <>
-inline constexpr int kBits<Mxfp4> = 4;
+template <int kColumns>
+constexpr int kBits<Mxfp4<kColumns>> = 4;
 template <class In>
 constexpr bool kIsInteger = false;
 template <int kIntegerBits>
 constexpr bool kIsInteger<Integers<kIntegerBits>> = true;
 template <class In>
-constexpr bool kIsMxfp4 = std::is_same_v<In, Mxfp4>;
+constexpr bool kIsMxfp4 = false;
+template <int kColumns>
+constexpr bool kIsMxfp4<Mxfp4<kColumns>> = true;
 template <class In>
 constexpr bool kIsUnpacked = kIsInteger<In> || kIsMxfp4<In>;
 template <class In>
@@ -57,31 +60,37 @@ constexpr bool kIsF8 = std::is_same_v<In, __nv_fp8_e4m3>;
 // Consumer groups and the parts of each: a tile has kGroups * kParts * 64 outputs, so that x, read
 // by every tile, takes less L2 bandwidth than the weight. MXFP4: enough warps to hide conversions.
 template <int kRows, class In>
-inline constexpr int kGroups = kIsMxfp4<In>&& kRows <= 32 ? 3
-                               : kRows <= 16              ? 1
-                                                          : 2;
+inline constexpr int kGroups = kIsMxfp4<In>  ? (kRows <= 32 ? 3 : 4)
+                               : kRows <= 16 ? 1
+                                             : 2;
 template <int kRows, class In>
-inline constexpr int kParts = kIsMxfp4<In>  ? (kRows == 64 ? 2 : 1)
-                              : kRows <= 64 ? 1
-                                            : 2;
+inline constexpr int kParts = kIsMxfp4<In> || kRows <= 64 ? 1 : 2;
 template <int kRows, class In>
 inline constexpr int kTileParts = kGroups<kRows, In>* kParts<kRows, In>;
 
+// Bytes of a row of the weight in a box, and of 64 of them.
 template <class In>
-inline constexpr int kDepth = kDepthBytes * 8 / kBits<In>;  // columns of a box
+inline constexpr int kRowBytes = kDepthBytes;
+template <int kColumns>
+constexpr int kRowBytes<Mxfp4<kColumns>> = kColumns / 2;
+template <class In>
+inline constexpr int kBoxBytes = kPart* kRowBytes<In>;
+template <class In>
+inline constexpr int kDepth = kRowBytes<In> * 8 / kBits<In>;  // columns of a box
 // Boxes of x per box of the weight.
 template <class In>
 inline constexpr int kXBoxes = kIsUnpacked<In> ? kDepth<In> / 64 : 1;
 template <class In>
 inline constexpr int kXDepth = kDepth<In> / kXBoxes<In>;
-// Exponents of a box: eight for each row of the weight, up to the alignment of the next stage.
+// Exponents of a row of an MXFP4 weight in a box, and bytes of all rows' up to the next stage.
+template <class In>
+inline constexpr int kRowExponents = kIsMxfp4<In> ? kDepth<In> / kMxfp4.group : 0;
 template <int kRows, class In>
-inline constexpr int kExponentBytes = kIsMxfp4<In>
-                                          ? round_up(kTileParts<kRows, In>* kPart * 8, 1024)
-                                          : 0;
+inline constexpr int kExponentBytes = round_up(kTileParts<kRows, In>* kPart* kRowExponents<In>,
+                                               1024);
 template <int kRows, class In>
-inline constexpr int kStageBytes =
-    kTileParts<kRows, In>* kPartBytes + kXBoxes<In>* kRows* kDepthBytes + kExponentBytes<kRows, In>;
+inline constexpr int kStageBytes = kTileParts<kRows, In>* kBoxBytes<In> +
+                                   kXBoxes<In>* kRows* kDepthBytes + kExponentBytes<kRows, In>;
 template <int kRows, class In>
 inline constexpr int kStages = (kParts<kRows, In> > 1 || kIsMxfp4<In> ? kWideSharedBytes
                                                                       : kSharedBytes) /
@@ -115,7 +124,7 @@ struct Ring {
   uint32_t parity = 0;
 
   __device__ uint8_t* weight(int s) const { return boxes + s * kStageBytes<kRows, In>; }
-  __device__ uint8_t* x(int s) const { return weight(s) + kTileParts<kRows, In> * kPartBytes; }
+  __device__ uint8_t* x(int s) const { return weight(s) + kTileParts<kRows, In> * kBoxBytes<In>; }
   __device__ uint8_t* exponents(int s) const { return x(s) + kXBoxes<In> * kRows * kDepthBytes; }
   __device__ void step() {
     if (++stage == kStages<kRows, In>) stage = 0, parity ^= 1;
@@ -187,150 +196,6 @@ __device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group,
   }
   wait_for_products<0>();
   if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
-}
-
-// Converts a word of MXFP4 numbers to four bf16 pairs; `scale`: 2^(e - 1) in both halves.
-inline __device__ void scale_mxfp4(uint32_t q, uint32_t scale, uint32_t (&pairs)[4]) {
-  constexpr uint32_t kKept = 0x81c081c0u;  // sign, and three bits of magnitude
-  // A magnitude's three bits in the low bits of a bf16 exponent and the high one of its mantissa
-  // are the number * 2^-126, subnormals included. A product places sign and magnitude at once.
-  const uint32_t high = q >> 8;
-  const uint32_t raw[4] = {(q & 0x000f000fu) * (1 << 12 | 1 << 6) & kKept,
-                           (q & 0x00f000f0u) * (1 << 8 | 1 << 2) & kKept,
-                           (high & 0x000f000fu) * (1 << 12 | 1 << 6) & kKept,
-                           (high & 0x00f000f0u) * (1 << 8 | 1 << 2) & kKept};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(raw[i]),
-                                           reinterpret_cast<const __nv_bfloat162&>(scale));
-    pairs[i] = reinterpret_cast<const uint32_t&>(product);
-  }
-}
-
-// A thread's share of a box of MXFP4: words of two rows of each part, and their exponents.
-template <int kRows>
-struct Mxfp4Box {
-  static constexpr int kCount = kParts<kRows, Mxfp4>;
-  static constexpr int kPieces = kDepthBytes / 16;  // of 32 columns, one exponent each
-  static constexpr int kTurns = kPieces * kCount;   // a piece of a part each
-  const uint8_t* words;
-  uint2 exponents[kCount][2];
-  uint32_t next[2];  // loaded a turn ahead
-
-  __device__ Mxfp4Box(const Ring<kRows, Mxfp4>& ring, int group) {
-    const int first = group * kCount, row = part_output(0);  // of the part; the other is row + 8
-    words = ring.weight(ring.stage) + first * kPartBytes + row * kDepthBytes;
-#pragma unroll
-    for (int part = 0; part < kCount; ++part)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const uint2 raw = *reinterpret_cast<const uint2*>(
-            ring.exponents(ring.stage) + ((first + part) * kPart + row + 8 * r) * 8);
-        // Each byte e becomes e + 126, the bf16 exponent of 2^(e - 1).
-        exponents[part][r] = {raw.x + 0x7e7e7e7eu, raw.y + 0x7e7e7e7eu};
-      }
-    load(0);
-  }
-  __device__ void load(int turn) {
-    const int row = part_output(0), lane = static_cast<int>(threadIdx.x) % kWarp;
-    // Pieces of a row are swizzled by the row's low bits.
-    const int at = (turn / kCount ^ (row % 8)) * 16 + lane % 4 * 4 + turn % kCount * kPartBytes;
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      next[r] = *reinterpret_cast<const uint32_t*>(words + at + r * 8 * kDepthBytes);
-  }
-  // The turn's left operands of two products of 16 columns.
-  __device__ void take(int turn, uint32_t (&a)[2][4]) {
-    const uint32_t now[2] = {next[0], next[1]};
-    if (turn + 1 < kTurns) load(turn + 1);
-    const int piece = turn / kCount, byte = piece % 4;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const uint2 own = exponents[turn % kCount][r];
-      const uint32_t bytes = piece < 4 ? own.x : own.y;
-      // The byte to the low end of both halves.
-      const uint32_t scale = __byte_perm(bytes, 0, 0x4040 | byte << 8 | byte) << 7;
-      uint32_t pairs[4];
-      scale_mxfp4(now[r], scale, pairs);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) a[j / 2][j % 2 * 2 + r] = pairs[j];
-    }
-  }
-};
-
-// Up to 32 rows: products per warp. One of wgmma with its left operand in registers takes as long
-// for few rows as for many.
-template <int kN, int kRows>
-__device__ void add_few(Ring<kRows, Mxfp4>& ring, int group, int begin, int end,
-                        float (&sums)[kRows / 2]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  // Matrices of load_matrices(): rows 0 to 7 of x, columns 0 to 7 and 8 to 15; rows 8 to 15.
-  const int row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
-  for (int box = begin; box < end; ++box) {
-    barrier_wait(ring.full + ring.stage, ring.parity);
-    Mxfp4Box<kRows> weights(ring, group);
-    const uint32_t x = shared_address(ring.x(ring.stage)) + row * kDepthBytes;
-#pragma unroll
-    for (int turn = 0; turn < weights.kTurns; ++turn) {
-      uint32_t a[2][4], b[2][kN / 16][4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < kN / 16; ++j) {
-          const int product = 2 * turn + i, piece = product % 4 * 2 + half;
-          load_matrices(b[i][j],
-                        x + (product / 4 * kRows + 16 * j) * kDepthBytes + (piece ^ lane % 8) * 16);
-        }
-      weights.take(turn, a);
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < kN / 8; ++j)
-          multiply(reinterpret_cast<float(&)[4]>(sums[4 * j]), a[i], b[i][j / 2][j % 2 * 2],
-                   b[i][j / 2][j % 2 * 2 + 1]);
-    }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(ring.empty + ring.stage);
-    ring.step();
-  }
-}
-
-// MXFP4: a turn's conversions overlap the products of the turn before.
-template <int kN, int kRows>
-__device__ void add_boxes(const BoxIntegers&, Ring<kRows, Mxfp4>& ring, int group,
-                          const int64_t (&)[2], int begin, int end,
-                          float (&sums)[kParts<kRows, Mxfp4>][kRows / 2]) {
-  if constexpr (kRows <= 32) {
-    add_few<kN>(ring, group, begin, end, sums[0]);
-  } else {
-    constexpr int kCount = kParts<kRows, Mxfp4>;
-    const int lane = threadIdx.x % kWarp;
-    int before = -1;  // stage whose products may still run
-    for (int box = begin; box < end; ++box) {
-      barrier_wait(ring.full + ring.stage, ring.parity);
-      const uint64_t b = swizzled_matrix(ring.x(ring.stage));
-      Mxfp4Box<kRows> weights(ring, group);
-      uint32_t a[2][2][4];  // of two turns
-#pragma unroll
-      for (int turn = 0; turn < weights.kTurns; ++turn) {
-        weights.take(turn, a[turn % 2]);
-        products_begin();
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int product = turn / kCount * 2 + i;
-          multiply_64(first_sums<kN>(sums[turn % kCount]), a[turn % 2][i],
-                      b + product / 4 * (kRows * kDepthBytes >> 4) + product % 4 * 2, true);
-        }
-        products_end();
-        wait_for_products<1>();  // the previous turn's registers are reused
-        if (turn == 0 && before >= 0 && lane == 0) barrier_arrive(ring.empty + before);
-      }
-      before = ring.stage;
-      ring.step();
-    }
-    wait_for_products<0>();
-    if (before >= 0 && lane == 0) barrier_arrive(ring.empty + before);
-  }
 }
 
 #endif  // NEREID_HOPPER

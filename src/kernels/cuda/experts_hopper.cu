@@ -9,9 +9,10 @@
 
 #include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/boxes.cuh"
-#include "kernels/cuda/expert_lists.cuh"
+#include "kernels/cuda/expert_tiles.cuh"
 #include "kernels/cuda/integer_products.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/mxfp4_products.cuh"
 #include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
@@ -19,28 +20,16 @@ namespace {
 
 constexpr int kProducers = 128;
 
+using Params = ExpertParams;
+
 template <int kRows, class In>
 constexpr int kConsumers = kGroups<kRows, In>* kGroupThreads;
 template <int kRows, class In>
 constexpr int kThreads = kConsumers<kRows, In> + kProducers;
-
-struct Params {
-  Picks picks;
-  const uint8_t* x;
-  void* out;
-  const __nv_bfloat16* bias;  // or null
-  const float* scales;        // f8e4m3: of outputs and of rows of x
-  const float* x_scales;
-  Lists lists;
-  BoxIntegers integers;
-  int64_t x_stride, x_piece;  // bytes
-  int64_t out_stride, x_scales_stride;
-  int n, x_columns, boxes_k, tiles;  // n: rows of an expert's weight
-  Activation activation;             // gated
-  float limit, up_offset;
-  bool lists_pieces;  // each block builds the lists in shared memory
-  bool stores_pairs;  // bf16 results can be stored two at a time
-};
+// Registers of a thread: where four groups multiply, they take those of the producers.
+template <int kRows, class In>
+constexpr bool kMovesRegisters = kGroups<kRows, In> > 3;
+constexpr int kProducerRegisters = 64, kConsumerRegisters = 104;
 
 // Outputs of a group's 64 rows of the weight. Gated: eight rows of gates alternate with those of
 // the same outputs' ups, so that a thread has both.
@@ -49,94 +38,12 @@ constexpr int kOutputs = kGated ? kPart / 2 : kPart;
 
 #if defined(NEREID_HOPPER)
 
+using Tile = ExpertTile;
+
 constexpr int kRowPieces = kDepthBytes / 16;        // of a row of x in a box
 constexpr int kTurnRows = kProducers / kRowPieces;  // gathered at once
-
-// Outputs of an expert for some of its pieces.
-struct Tile {
-  int expert, tile;  // tile: of kTileParts * kOutputs outputs
-  int first, rows;   // in the list of pieces
-};
-
-// A tile's rows: where a piece of out begins, in elements, and the scale of x.
-template <int kRows>
-struct RowTable {
-  int64_t out[kRows];
-  float scale[kRows];
-};
-
-template <int kRows, int kBlockThreads>
-struct Work {
-  int first_piece[kLines + 1], first_chunk[kLines + 1];
-  const int32_t* pieces;
-  int32_t own_pieces[kBlockThreads];
-  int partial[kBlockThreads / kWarp];
-  RowTable<kRows> rows[2];  // of tiles in turn
-
-  // All threads.
-  __device__ void list(const Params& p) {
-    if (threadIdx.x == 0) pieces = p.lists_pieces ? own_pieces : p.lists.pieces;
-    if (p.lists_pieces)
-      make(p);
-    else
-      for (int i = static_cast<int>(threadIdx.x); i <= p.picks.num_experts + 1; i += kBlockThreads)
-        first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
-    __syncthreads();
-  }
-  // The lists of list_kernel(), at most one piece per thread, stable order: the same in all blocks.
-  __device__ void make(const Params& p) {
-    const int piece = static_cast<int>(threadIdx.x), lines = p.picks.num_experts + 1;
-    for (int i = piece; i < lines; i += kBlockThreads) first_piece[i] = 0;
-    const bool exists = piece < p.picks.num_pieces;
-    const int line = exists ? p.picks.line(piece / p.picks.picked, piece % p.picks.picked) : -1;
-    __syncthreads();
-    int before = 0;  // earlier pieces of its line
-    for (int first = 0; first < p.picks.num_pieces; first += kWarp) {
-      if (piece / kWarp == first / kWarp) {
-        const unsigned same = __match_any_sync(kAllLanes, line);
-        if (exists) before = first_piece[line] + __popc(same & ((1u << piece % kWarp) - 1));
-        __syncwarp();
-        if (exists && same >> piece % kWarp == 1) first_piece[line] = before + 1;
-      }
-      __syncthreads();
-    }
-    // Adjacent lines per thread.
-    const int of_thread = (lines + kBlockThreads - 1) / kBlockThreads;
-    const int begin = piece * of_thread, end = min(begin + of_thread, lines);
-    const auto chunks_of = [](int count) { return (count + kRows - 1) / kRows; };
-    int count = 0, chunks = 0;
-    for (int i = begin; i < end; ++i) count += first_piece[i], chunks += chunks_of(first_piece[i]);
-    int at = running_sum(count, partial) - count, chunk = running_sum(chunks, partial) - chunks;
-    for (int i = begin; i < end; ++i) {
-      const int here = first_piece[i];
-      first_piece[i] = at, first_chunk[i] = chunk;
-      at += here, chunk += chunks_of(here);
-      if (i + 1 == lines) first_piece[lines] = at, first_chunk[lines] = chunk;
-    }
-    __syncthreads();
-    if (exists) own_pieces[first_piece[line] + before] = piece;
-  }
-  // Calls f for each tile of this block.
-  template <class F>
-  __device__ void for_each(const Params& p, F f) const {
-    const int num_tiles = first_chunk[p.picks.num_experts + 1] * p.tiles;
-    for (int i = static_cast<int>(blockIdx.x); i < num_tiles; i += static_cast<int>(gridDim.x)) {
-      // The last expert with first_chunk <= chunk.
-      int low = 0, high = p.picks.num_experts;
-      while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (first_chunk[middle] <= i / p.tiles)
-          low = middle;
-        else
-          high = middle - 1;
-      }
-      const int own = i - first_chunk[low] * p.tiles;
-      const int chunks = first_chunk[low + 1] - first_chunk[low];
-      const int first = first_piece[low] + own % chunks * kRows;
-      f(Tile{low, own / chunks, first, min(kRows, first_piece[low + 1] - first)});
-    }
-  }
-};
+// Exponents of a row in a block of the layout kFragments.
+constexpr int kBlockExponents = kFragmentColumns / kFragmentPiece;
 
 // Fills boxes and signals each kLag boxes later, when the copies of its rows have arrived.
 template <int kRows, class In, bool kGated>
@@ -159,20 +66,39 @@ struct Gather {
     arrived.step();
     --pending;
   }
+  // MXFP4: where the gates' and the ups' rows (or all rows) of a part are in the first box, pieces
+  // of blocks of the layout kFragments; boxes of the same rows are adjacent.
+  __device__ void find_blocks(const Params& p, const Tile& t, int part,
+                              const uint8_t* (&from)[2]) const {
+    constexpr int kBlockBytes = 2 * kHalfBytes;
+    const int64_t blocks = (p.n + kPart - 1) / kPart, blocks_k = fragment_blocks(1, p.integers.k);
+#pragma unroll
+    for (int i = 0; i < (kGated ? 2 : 1); ++i) {
+      const int row = part * kOutputs<kGated> + i * (p.n / 2);
+      from[i] = p.weight + (t.expert * blocks + row / kPart) * blocks_k * kBlockBytes +
+                row % kPart / 8 * kRunBytes;
+    }
+  }
+  __device__ void copy_blocks(const uint8_t* const (&from)[2], int box, uint8_t* to) const {
+    uint64_t* const full = ring.full + ring.stage;
+    const int64_t begin = int64_t{box} * kBoxBytes<In>;
+    if constexpr (kGated) {
+#pragma unroll
+      for (int half = 0; half < kDepth<In> / kHalfColumns; ++half)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          copy_bytes(to + half * kHalfBytes + i * kHalfBytes / 2,
+                     from[i] + begin + half * kHalfBytes, kHalfBytes / 2, full);
+    } else {
+      copy_bytes(to, from[0] + begin, kBoxBytes<In>, full);
+    }
+  }
   // Copies the box of 64 rows of the weight that make a part of the outputs.
   __device__ void copy_part(const Params& p, const CUtensorMap* weights, const Tile& t, int part,
                             int box, uint8_t* to) const {
     constexpr int kColumns = kIsUnpacked<In> ? kDepthBytes : kDepth<In>;  // unpacked: bytes
     uint64_t* const full = ring.full + ring.stage;
-    if constexpr (kIsMxfp4<In>) {
-      // Blocks of the layout kFragments in lines of 128 bytes.
-      const int row = part * kOutputs<kGated>, blocks = (p.n + kPart - 1) / kPart;
-      const int block = (t.expert * blocks + row / kPart) * p.boxes_k + box;
-      if constexpr (kGated)
-        copy_box(to, weights, 0, 0, 0, block * (kPart / 8) + row % kPart / 8, full);
-      else
-        copy_box(to, weights, 0, block * kPart, full);
-    } else if constexpr (kGated) {
+    if constexpr (kGated) {
       copy_box(to, weights, box * kColumns, 0, 0, t.expert * (p.n / 8) + part * (kPart / 16), full);
     } else {
       copy_box(to, weights, box * kColumns, t.expert * p.n + part * kPart, full);
@@ -184,47 +110,63 @@ struct Gather {
     if (at >= kTileParts<kRows, In> * kPart) return nullptr;
     const int in_part = at % kPart, width = kGated ? p.n / 2 : p.n;
     const int output = (t.tile * kTileParts<kRows, In> + at / kPart) * kOutputs<kGated> +
-                       (kGated ? in_part / 16 * 8 + in_part % 8 : in_part);
-    const int row = min(output, width - 1) + (kGated && in_part % 16 >= 8 ? width : 0);
-    const int64_t blocks = (p.n + kPart - 1) / kPart;
-    const int64_t block = (t.expert * blocks + row / kPart) * p.boxes_k;
-    return p.integers.exponents + (block * kPart + row % kPart) * 8;
+                       in_part % kOutputs<kGated>;
+    const int row = min(output, width - 1) + (kGated && in_part >= kPart / 2 ? width : 0);
+    const int64_t blocks = (p.n + kPart - 1) / kPart, blocks_k = fragment_blocks(1, p.integers.k);
+    const int64_t block = (t.expert * blocks + row / kPart) * blocks_k;
+    return p.integers.exponents + (block * kPart + row % kPart) * kBlockExponents;
   }
   template <int kOwn>
   __device__ void copy_exponents(const uint8_t* const (&from)[kOwn], int box) const {
     const int thread = static_cast<int>(threadIdx.x) % kProducers;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i)
-      if (from[i])
-        copy_8(shared_address(ring.exponents(ring.stage)) + (i * kProducers + thread) * 8,
-               from[i] + box * (kPart * 8), true);
+    for (int i = 0; i < kOwn; ++i) {
+      if (!from[i]) continue;
+      const uint32_t to = shared_address(ring.exponents(ring.stage)) +
+                          (i * kProducers + thread) * kRowExponents<In>;
+      if constexpr (kRowExponents<In> == kBlockExponents)
+        copy_8(to, from[i] + box * (kPart * kBlockExponents), true);
+      else
+        copy_4(to, from[i] + box / 2 * (kPart * kBlockExponents) + box % 2 * kRowExponents<In>);
+    }
   }
   template <int kOwn>
   __device__ void fill(const Params& p, const CUtensorMap* weights, const Tile& t, int box,
-                       const uint8_t* const (&rows)[kTurns],
-                       const uint8_t* const (&exponents)[kOwn]) {
+                       const uint8_t* const (&rows)[kTurns], int parts,
+                       const uint8_t* const (&blocks)[2], const uint8_t* const (&exponents)[kOwn]) {
     const int thread = static_cast<int>(threadIdx.x) % kProducers;
     barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
-    if (thread == 0) {
-      barrier_expect(ring.full + ring.stage, kTileParts<kRows, In> * kPartBytes);
+    if constexpr (kIsMxfp4<In>) {
+      // A warp for each part that has outputs.
+      if (thread == 0) barrier_expect(ring.full + ring.stage, parts * kBoxBytes<In>);
+      if (const int part = thread / kWarp; thread % kWarp == 0 && part < parts)
+        copy_blocks(blocks, box, ring.weight(ring.stage) + part * kBoxBytes<In>);
+      copy_exponents(exponents, box);
+    } else if (thread == 0) {
+      barrier_expect(ring.full + ring.stage, kTileParts<kRows, In> * kBoxBytes<In>);
 #pragma unroll
       for (int g = 0; g < kTileParts<kRows, In>; ++g)
         copy_part(p, weights, t, t.tile * kTileParts<kRows, In> + g, box,
-                  ring.weight(ring.stage) + g * kPartBytes);
+                  ring.weight(ring.stage) + g * kBoxBytes<In>);
     }
-    if constexpr (kIsMxfp4<In>) copy_exponents(exponents, box);
-    const int piece = thread % kRowPieces;
-    const uint32_t to = shared_address(ring.x(ring.stage));
+    // The swizzle of a row is that of the row that a thread has in the first turn.
+    const int piece = thread % kRowPieces, row = thread / kRowPieces;
+    const uint32_t to =
+        shared_address(ring.x(ring.stage)) + row * kDepthBytes + (piece ^ row % 8) * 16;
+    const int64_t begin = int64_t{box} * (kDepth<In> * kXSize);
+    bool exists[kXBoxes<In>];  // columns of a box of x
+#pragma unroll
+    for (int i = 0; i < kXBoxes<In>; ++i)
+      exists[i] = box * kDepth<In> + i * kXDepth<In> + piece * (16 / kXSize) < p.x_columns;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      if (!rows[turn]) continue;  // no such row
-      const int row = turn * kTurnRows + thread / kRowPieces;
+      if (turn * kTurnRows >= t.rows) break;
+      const bool is_row = turn * kTurnRows + row < t.rows;
+      const uint8_t* const from = rows[turn] + begin;
 #pragma unroll
-      for (int i = 0; i < kXBoxes<In>; ++i) {
-        const int column = box * kDepth<In> + i * kXDepth<In> + piece * (16 / kXSize);
-        copy_16(to + (i * kRows + row) * kDepthBytes + (piece ^ row % 8) * 16,
-                rows[turn] + column * kXSize, column < p.x_columns);
-      }
+      for (int i = 0; i < kXBoxes<In>; ++i)
+        copy_16(to + (i * kRows + turn * kTurnRows) * kDepthBytes, from + i * kDepthBytes,
+                exists[i] && is_row);
     }
     end_copies();
     ring.step();
@@ -245,20 +187,28 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<
   Rows gather = {ring, ring};
   work.for_each(p, [&](const Tile& t) {
     if (t.expert == p.picks.num_experts) return;
+    // A thread's 16 bytes of the first box of its rows; rows that the tile lacks: of the first one.
+    const int thread = static_cast<int>(threadIdx.x) % kProducers;
     const uint8_t* rows[Rows::kTurns];
 #pragma unroll
     for (int turn = 0; turn < Rows::kTurns; ++turn) {
-      const int row = turn * kTurnRows + static_cast<int>(threadIdx.x) % kProducers / kRowPieces;
-      const int piece = row < t.rows ? work.pieces[t.first + row] : 0;
-      rows[turn] = row < t.rows ? p.x + piece / p.picks.picked * p.x_stride +
-                                      piece % p.picks.picked * p.x_piece
-                                : nullptr;
+      const int row = turn * kTurnRows + thread / kRowPieces;
+      const int piece = work.pieces[t.first + (row < t.rows ? row : 0)];
+      rows[turn] = p.x + piece / p.picks.picked * p.x_stride + piece % p.picks.picked * p.x_piece +
+                   thread % kRowPieces * 16;
     }
     const uint8_t* exponents[Rows::kOwnExponents > 0 ? Rows::kOwnExponents : 1] = {};
     if constexpr (kIsMxfp4<In>)
 #pragma unroll
       for (int i = 0; i < Rows::kOwnExponents; ++i) exponents[i] = gather.exponents(p, t, i);
-    for (int box = 0; box < p.boxes_k; ++box) gather.fill(p, weights, t, box, rows, exponents);
+    const int first_part = t.tile * kTileParts<kRows, In>;
+    const int outputs = (kGated ? p.n / 2 : p.n) - first_part * kOutputs<kGated>;
+    const int parts =
+        min(kTileParts<kRows, In>, (outputs + kOutputs<kGated> - 1) / kOutputs<kGated>);
+    const uint8_t* blocks[2] = {};
+    if constexpr (kIsMxfp4<In>) gather.find_blocks(p, t, first_part + thread / kWarp, blocks);
+    for (int box = 0; box < p.boxes_k; ++box)
+      gather.fill(p, weights, t, box, rows, parts, blocks, exponents);
   });
   wait_for_copies<0>();
   while (gather.pending > 0) gather.say_arrived();
@@ -345,6 +295,24 @@ __device__ void consumers_meet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreadCount) : "memory");
 }
 
+// Adds a group's products of a tile with the first kN rows of x; `n`: see own_output().
+template <int kN, int kRows, class In, bool kGated>
+__device__ void add_tile(const Params& p, Ring<kRows, In>& ring, const Tile& t, int group, int n,
+                         float (&sums)[kParts<kRows, In>][kRows / 2]) {
+  const int width = kGated ? p.n / 2 : p.n;
+  if constexpr (!kIsMxfp4<In>) {
+    const int64_t first = int64_t{t.expert} * p.n, last = first + p.n - 1;
+    const int64_t own[2] = {min(first + n, last), min(first + n + (kGated ? width : 8), last)};
+    add_boxes<kN>(p.integers, ring, group, own, 0, p.boxes_k, sums);
+  } else if ((t.tile * kTileParts<kRows, In> + group) * kOutputs<kGated> >= width) {
+    pass_boxes(ring, p.boxes_k);
+  } else if constexpr (kRows <= 32) {
+    add_mxfp4_few<kN, kGated>(p.integers, ring, group, p.boxes_k, sums[0]);
+  } else {
+    add_mxfp4_many<kN, kGated>(ring, group, p.boxes_k, sums[0]);
+  }
+}
+
 template <int kRows, class In, class Out, bool kGated>
 __device__ void consume(const Params& p, Ring<kRows, In> ring, WorkOf<kRows, In>& work) {
   const int thread = static_cast<int>(threadIdx.x), group = thread / kGroupThreads;
@@ -361,34 +329,28 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, WorkOf<kRows, In>
     float sums[kParts<kRows, In>][kRows / 2] = {};
     const int n = own_output<kRows, In, kGated>(t, group * kParts<kRows, In>);
     if (t.expert < p.picks.num_experts) {
-      const int64_t first = int64_t{t.expert} * p.n, last = first + p.n - 1;
-      const int64_t own[2] = {min(first + n, last), min(first + n + (kGated ? width : 8), last)};
       // No wider products than the tile has rows.
-      const auto add = [&](auto n) {
-        add_boxes<decltype(n)::value>(p.integers, ring, group, own, 0, p.boxes_k, sums);
+      const auto add = [&]<int kN>() {
+        add_tile<kN, kRows, In, kGated>(p, ring, t, group, n, sums);
       };
-      using All = std::integral_constant<int, kRows>;
       if constexpr (kRows <= 16) {
-        add(All{});
-      } else if constexpr (kRows == 96) {
+        add.template operator()<kRows>();
+      } else if constexpr (kIsMxfp4<In> && kRows >= 96) {
         if (t.rows <= 48)
-          add(std::integral_constant<int, 48>{});
+          add.template operator()<48>();
         else if (t.rows <= 64)
-          add(std::integral_constant<int, 64>{});
+          add.template operator()<64>();
+        else if (t.rows <= 80)
+          add.template operator()<80>();
+        else if (kRows == 96 || t.rows <= 96)
+          add.template operator()<96>();
         else
-          add(All{});
-      } else if constexpr (kIsMxfp4<In> && kRows == 64) {
-        if (t.rows <= 32)
-          add(std::integral_constant<int, 32>{});
-        else if (t.rows <= 48)
-          add(std::integral_constant<int, 48>{});
-        else
-          add(All{});
+          add.template operator()<kRows>();
       } else {
         if (t.rows <= kRows / 2)
-          add(std::integral_constant<int, kRows / 2>{});
+          add.template operator()<kRows / 2>();
         else
-          add(All{});
+          add.template operator()<kRows>();
       }
     }
     consumers_meet<kConsumers<kRows, In>>();
@@ -401,7 +363,7 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, WorkOf<kRows, In>
 #endif  // NEREID_HOPPER
 
 template <int kRows, class In, class Out, bool kGated>
-__global__ void __launch_bounds__(kThreads<kRows, In>)
+__global__ void __launch_bounds__(kThreads<kRows, In>, 1)
     product_kernel(const __grid_constant__ CUtensorMap weights, Params p) {
 #if defined(NEREID_HOPPER)
   extern __shared__ __align__(1024) uint8_t boxes[];
@@ -418,27 +380,19 @@ __global__ void __launch_bounds__(kThreads<kRows, In>)
   wait_for_previous();
   let_next_begin();
   work.list(p);
-  if (threadIdx.x < kConsumers<kRows, In>)
+  if (threadIdx.x < kConsumers<kRows, In>) {
+    if constexpr (kMovesRegisters<kRows, In>) take_registers<kConsumerRegisters>();
     consume<kRows, In, Out, kGated>(p, ring, work);
-  else
+  } else {
+    if constexpr (kMovesRegisters<kRows, In>) give_registers<kProducerRegisters>();
     produce<kRows, In, kGated>(p, &weights, ring, work);
+  }
 #endif
 }
 
 // Boxes of an expert's weight: 64 rows, or eight of gates and eight of ups in turn.
 template <class In, bool kGated>
 cudaError_t describe_weights(const WeightView& w, CUtensorMap& map) {
-  if constexpr (kIsMxfp4<In>) {
-    const auto lines = static_cast<cuuint64_t>(w.experts * fragment_blocks(w.n, w.k) * kPart);
-    if (!kGated)
-      return describe_rows(false, w.data, static_cast<int64_t>(lines), kDepthBytes, kDepthBytes,
-                           kPart, map);
-    // Ups are behind the gates' blocks.
-    const auto half = static_cast<cuuint64_t>(fragment_blocks(w.n / 2, w.k) * kPart);
-    return describe<4>(
-        CU_TENSOR_MAP_DATA_TYPE_UINT8, w.data, {kDepthBytes, 8, 2, (lines - half) / 8},
-        {kDepthBytes, half * kDepthBytes, 8 * kDepthBytes}, {kDepthBytes, 8, 2, kPart / 16}, map);
-  }
   const int64_t row_bytes = w.k * kBits<In> / 8, rows = w.experts * w.n;
   if (!kGated)
     return describe_rows(kBits<In> == 16, w.data, rows, row_bytes, row_bytes, kPart, map);
@@ -452,10 +406,11 @@ cudaError_t describe_weights(const WeightView& w, CUtensorMap& map) {
 
 template <int kRows, class In, class Out, bool kGated>
 cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t stream) {
-  CUtensorMap weights;
-  if (const cudaError_t error = describe_weights<In, kGated>(a.weight, weights);
-      error != cudaSuccess)
-    return error;
+  CUtensorMap weights = {};
+  if constexpr (!kIsMxfp4<In>)
+    if (const cudaError_t error = describe_weights<In, kGated>(a.weight, weights);
+        error != cudaSuccess)
+      return error;
   const auto picked = static_cast<int>(a.experts.cols);
   const bool one_x = a.x.cols == a.weight.k;
   constexpr int64_t kXSize = kIsF8<In> ? 1 : 2;
@@ -476,7 +431,7 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
     p.x_stride = (one_x ? 1 : picked) * p.x_columns * kXSize;
     p.integers = box_integers(a.weight);
   }
-  if constexpr (kIsMxfp4<In>) p.integers = box_exponents(a.weight);
+  if constexpr (kIsMxfp4<In>) p.integers = box_exponents(a.weight), p.weight = a.weight.as_bytes();
   p.out = a.out.data, p.out_stride = a.out.stride;
   p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
   p.scales = a.weight.scales;
@@ -519,14 +474,18 @@ template <class In, class Out, bool kGated>
 cudaError_t enqueue_rows(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                          cudaStream_t stream) {
   // Experts with more rows than the form has read their weights again.
-  if (rows <= (kIsMxfp4<In> ? 4 : 12)) return enqueue<16, In, Out, kGated>(a, scratch, stream);
   if constexpr (kIsMxfp4<In>) {
+    using Half = Mxfp4<kHalfColumns>;
+    if (rows <= 4) return enqueue<16, In, Out, kGated>(a, scratch, stream);
     if (rows <= 28) return enqueue<32, In, Out, kGated>(a, scratch, stream);
-    if (rows > 40) return enqueue<96, In, Out, kGated>(a, scratch, stream);
+    if (rows <= 80) return enqueue<96, Half, Out, kGated>(a, scratch, stream);
+    return enqueue<128, Half, Out, kGated>(a, scratch, stream);
+  } else {
+    if (rows <= 12) return enqueue<16, In, Out, kGated>(a, scratch, stream);
+    if constexpr (!kIsUnpacked<In>)
+      if (rows > 80) return enqueue<128, In, Out, kGated>(a, scratch, stream);
+    return enqueue<64, In, Out, kGated>(a, scratch, stream);
   }
-  if constexpr (!kIsUnpacked<In>)
-    if (rows > 80) return enqueue<128, In, Out, kGated>(a, scratch, stream);
-  return enqueue<64, In, Out, kGated>(a, scratch, stream);
 }
 
 template <class In>
@@ -568,7 +527,7 @@ cudaError_t enqueue_integers(const ExpertLinear& a, int64_t rows, const Scratch&
 cudaError_t enqueue_in(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                        cudaStream_t stream) {
   if (a.weight.format.scheme == Scheme::kFloat4)
-    return enqueue_out<Mxfp4>(a, rows, scratch, stream);
+    return enqueue_out<Mxfp4<kFragmentColumns>>(a, rows, scratch, stream);
   if (a.weight.format.scheme == Scheme::kInteger) return enqueue_integers(a, rows, scratch, stream);
   if (a.x.dtype == DType::kF8E4M3) return enqueue_out<__nv_fp8_e4m3>(a, rows, scratch, stream);
   return enqueue_out<__nv_bfloat16>(a, rows, scratch, stream);

@@ -403,6 +403,19 @@ inline __device__ void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint6
       : NEREID_D16(d, 0), NEREID_D16(d, 16)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
+inline __device__ void multiply_64(float (&d)[40], const uint32_t (&a)[4], uint64_t b, bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %45, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, adds, 1, 1, 0;\n"
+      "}\n"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D4(d, 32), NEREID_D4(d, 36)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+}
 inline __device__ void multiply_64(float (&d)[48], const uint32_t (&a)[4], uint64_t b, bool adds) {
   asm volatile(
       "{\n"
@@ -414,6 +427,20 @@ inline __device__ void multiply_64(float (&d)[48], const uint32_t (&a)[4], uint6
       "%43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, adds, 1, 1, 0;\n"
       "}\n"
       : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+}
+inline __device__ void multiply_64(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, "
+      "%7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, "
+      "%41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
+      "%58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, adds, 1, 1, 0;\n"
+      "}\n"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
 }
 

@@ -102,11 +102,14 @@ struct Mxfp4Weight {
     const int64_t block =
         row / n * blocks + own / kFragmentRows * blocks_k + col / kFragmentColumns;
     const int64_t line = block * kFragmentRows + own % kFragmentRows;
+    constexpr int kHalf = kFragmentColumns / 2, kRunBytes = 8 * kHalf / 2;
     const auto in_block = static_cast<int>(col % kFragmentColumns);
-    const int piece = in_block / kFragmentPiece;
+    const auto in_rows = static_cast<int>(own % kFragmentRows);
+    const int run = in_block / kHalf * (kFragmentRows / 8) + in_rows / 8;
+    const int lane = in_rows % 8 * 4 + in_block % 8 / 2, piece = in_block / kFragmentPiece;
     const int nibble = in_block % kFragmentPiece / 8 + in_block % 2 * 4;
-    const uint8_t byte = data[line * (kFragmentColumns / 2) + piece * (kFragmentPiece / 2) +
-                              in_block % 8 / 2 * 4 + nibble / 2];
+    const uint8_t byte = data[(block * 2 * (kFragmentRows / 8) + run) * kRunBytes + lane * 16 +
+                              in_block % kHalf / kFragmentPiece * 4 + nibble / 2];
     const int bits = byte >> nibble % 2 * 4 & 15, power = bits >> 1 & 3;
     // Twice the number: subnormal or (2 + mantissa) * 2^(power - 1).
     const int twice = power == 0 ? bits & 1 : (2 | (bits & 1)) << (power - 1);
