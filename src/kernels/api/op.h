@@ -49,7 +49,8 @@ enum class WeightLayout : uint8_t {
   // piece of memory: two halves of 128 columns, of eight runs of eight rows. A run has the left
   // operands (m16k16) of the 32 lanes of a warp, 16 bytes each: lane 4 r + t has a word for each 32
   // columns of row r, with columns 2t, 2t + 8, 2t + 16, 2t + 24 in its low half, and in its high
-  // half the columns behind these. Exponents: blocks of 64 rows of 8 bytes.
+  // half the columns behind these.
+  // Exponents: blocks of 64 rows of 8 bytes.
   kFragments = 2,
 };
 inline constexpr WeightLayout kWeightLayouts[] = {WeightLayout::kRowMajor, WeightLayout::kPanel16,
