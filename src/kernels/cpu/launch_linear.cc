@@ -19,8 +19,9 @@ const int64_t kFewRowsAhead = __builtin_cpu_is("amd") ? 0 : 2048;
 
 namespace {
 
-constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time
-constexpr int64_t kLineBytes = 64;       // row of a tile
+constexpr int64_t kChunkRows = 512;  // rows converted and multiplied at a time
+constexpr int64_t kLineBytes = 64;   // row of a tile
+constexpr int64_t kLongRowBytes = 8 << 10;
 constexpr int64_t kSmallWork = 1 << 16;  // below this many multiply-adds one thread is faster
 
 // Form of x that a kernel reads.
@@ -141,11 +142,11 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const WeightView& w, int
       }
     }
   };
-  constexpr int64_t kGrain = 16;
-  if (count <= kGrain)
+  constexpr int64_t kSmallBytes = 64 << 10, kGrainBytes = 16 << 10;
+  if (count * k * size <= kSmallBytes)
     convert(0, count, 0);
   else
-    pool.parallel_for(count, kGrain, convert);
+    pool.parallel_for(count, kGrainBytes / (k * size), convert);
   return Rows{memory, stride};
 }
 
@@ -265,8 +266,9 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& we
     rows += group.count;
     ends.push_back(row_blocks += (group.count + block - 1) / block);
   }
+  const int64_t least_panels = rows > kPanelRows && row_bytes > kLongRowBytes ? 2 : 4;
   int64_t run = kernel.most_panels;
-  while (run > 4 && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
+  while (run > least_panels && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
   const int64_t runs = (panels + run - 1) / run;
   const auto work = [&, ends = std::span<const int64_t>(ends)](int64_t begin, int64_t end,
                                                                int thread) {
@@ -399,7 +401,7 @@ Status linear_pairs(const Op& args, ThreadPool& pool) {
                         args, pool);
 }
 // Panels of a task that share x's blocks of columns.
-int64_t panels_of_tiles(int64_t k) { return k > 4096 ? 32 : 16; }
+int64_t panels_of_tiles(int64_t k) { return k * 2 > kLongRowBytes ? 32 : 16; }
 template <class Op>
 Status linear_tiles(const Op& args, ThreadPool& pool) {
   return launch_product({.form = RowForm::kTiles,
