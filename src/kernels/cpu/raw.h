@@ -274,8 +274,8 @@ void linear_bytes_avx512_vnni(const LinearRaw& a, const IntegerPanelsRaw& w, int
                               int64_t row_end, int64_t panel_begin, int64_t panel_end,
                               uint16_t* memory);
 void byte_row_avx512_vnni(const int8_t* x, int64_t count, void* out);
-// `memory`: tiles_memory(). The first has bf16 weights, those of LinearRaw; the third has i8 rows
-// and weights.
+// `memory`: tiles_memory(). The first: weights are bf16, those of LinearRaw. The third: x's rows
+// and the weights are i8.
 void linear_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin, int64_t row_end,
                 int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 void linear_narrow_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,

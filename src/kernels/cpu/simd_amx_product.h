@@ -1,8 +1,8 @@
 // Linear with AMX tiles, for weights of all formats. Up to 32 rows: tiles are multiplied where they
 // are read or made. More rows: tiles of two panels and kSlabSteps steps stay in the L1 cache for
 // all rows, whose x and sums are in the L2 cache. An element's sum is the same chain of tile
-// products in all forms; a row alone gets it from narrow weights by the same additions, without a
-// tile of weights.
+// products in all forms; a row alone gets it from narrow weights by the same additions, and no tile
+// of weights is made for it.
 #pragma once
 
 #include <type_traits>
@@ -51,8 +51,8 @@ struct Step {
   }
 };
 
-// What is scaled: each group's sum, the numbers before the product, or whole sums, by
-// LinearRaw::scales.
+// Where scales apply: to each group's sum, to the numbers before the product, or to whole sums
+// (kByRows: LinearRaw's scales).
 enum class Scales { kBySums, kInNumbers, kByRows };
 
 // Tiles of kPanels panels, made when they are multiplied.
