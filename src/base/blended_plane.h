@@ -1,8 +1,11 @@
 // Size of a plane of features that is blended into fewer (LLaVA-OneVision).
 #pragma once
 
+#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <string_view>
+#include <system_error>
 
 namespace nereid {
 
@@ -25,6 +28,17 @@ inline PlaneSize blended_size(PlaneSize plane, int64_t side, int64_t tiles) {
     return static_cast<int64_t>(std::nearbyint((exact - std::fmod(exact, ratio)) / ratio));
   };
   return {divided(plane.rows), divided(plane.columns)};
+}
+
+// N of the vision_aspect_ratio "anyres_max_N": `tiles` of blended_size(). 0: another text.
+inline int32_t blended_tiles_of(std::string_view ratio) {
+  constexpr std::string_view kAnyMost = "anyres_max_";
+  if (!ratio.starts_with(kAnyMost)) return 0;
+  ratio.remove_prefix(kAnyMost.size());
+  if (ratio.starts_with('0')) return 0;
+  int32_t tiles = 0;
+  const auto [end, error] = std::from_chars(ratio.data(), ratio.data() + ratio.size(), tiles);
+  return error == std::errc() && end == ratio.data() + ratio.size() ? tiles : 0;
 }
 
 }  // namespace nereid

@@ -1,11 +1,11 @@
 // Reads preprocessor_config.json; see processor.h. Defaults are those of transformers' processors.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "base/blended_plane.h"
 #include "base/json_members.h"
 #include "vision/processor.h"
 
@@ -343,15 +343,11 @@ const json::object& model_config(const json::value& file) {
 }
 
 // See ProcessorConfig::blended_tiles; the engine checks the field.
-int32_t blended_tiles_of(const std::filesystem::path& dir) {
-  constexpr std::string_view kAnyMost = "anyres_max_";
-  int32_t tiles = 9;
+int32_t read_blended_tiles(const std::filesystem::path& dir) {
   const auto file = read_json_file(dir / "config.json");
   const std::string ratio =
       file.ok() ? text_member(model_config(*file), "vision_aspect_ratio") : "";
-  if (ratio.starts_with(kAnyMost))
-    std::from_chars(ratio.data() + kAnyMost.size(), ratio.data() + ratio.size(), tiles);
-  return tiles;
+  return blended_tiles_of(ratio.empty() ? "anyres_max_9" : std::string_view(ratio));
 }
 
 // Patches on a side that make one token: stated, or found from the tokens of a square picture.
@@ -397,7 +393,7 @@ StatusOr<ProcessorConfig> read_processor(const std::filesystem::path& dir,
     return invalid_argument("{}: processor '{}' is not supported", dir.string(), out.name);
   out.kind = known->kind;
   out.merge = static_cast<int32_t>(std::clamp<int64_t>(encoder.merge, 1, 64));
-  if (out.kind == ProcessorKind::kOneVision) out.blended_tiles = blended_tiles_of(dir);
+  if (out.kind == ProcessorKind::kOneVision) out.blended_tiles = read_blended_tiles(dir);
   read_kind(reader, *known, out);
   const int32_t patch = patch_of(encoder, out.temporal);
   if (patch == 0 || (out.patch > 0 && out.patch != patch))

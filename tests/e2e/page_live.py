@@ -151,7 +151,7 @@ def check_pressure(page):
             browser.wait(f"return document.querySelector('.prefixes .bars rect.{kind} title') !== null")
         page.screenshot("pressure")
         short.set()
-        # Of more sequences than there are bars the newest are drawn over their own time.
+        # Batch chart: with more sequences than bars its time range begins with the oldest sequence drawn.
         browser.wait("return parseFloat(document.querySelector('.batch .scale span').textContent) < 30")
     browser.click("#tab-chat")
     page.check_console()

@@ -19,10 +19,10 @@ const int64_t kFewRowsAhead = __builtin_cpu_is("amd") ? 0 : 2048;
 
 namespace {
 
-constexpr int64_t kChunkRows = 512;  // rows converted and multiplied at a time
-constexpr int64_t kLineBytes = 64;   // row of a tile
-constexpr int64_t kLongRowBytes = 8 << 10;
-constexpr int64_t kSmallWork = 1 << 16;  // below this many multiply-adds one thread is faster
+constexpr int64_t kChunkRows = 512;         // rows converted and multiplied at a time
+constexpr int64_t kLineBytes = 64;          // row of a tile
+constexpr int64_t kLongRowBytes = 8 << 10;  // rows of x above this have more, smaller tasks
+constexpr int64_t kSmallWork = 1 << 16;     // below this many multiply-adds one thread is faster
 
 // Form of x that a kernel reads.
 enum class RowForm {
@@ -405,7 +405,6 @@ int64_t panels_of_tiles(int64_t k) { return k * 2 > kLongRowBytes ? 32 : 16; }
 template <class Op>
 Status linear_tiles(const Op& args, ThreadPool& pool) {
   return launch_product({.form = RowForm::kTiles,
-                         .row_unit = 32,
                          .row_block = 256,
                          .most_panels = panels_of_tiles(args.weight.k),
                          .narrow = args.weight.format.is_float() ? linear_amx : linear_narrow_amx},
@@ -414,7 +413,6 @@ Status linear_tiles(const Op& args, ThreadPool& pool) {
 template <class Op>
 Status linear_byte_tiles(const Op& args, ThreadPool& pool) {
   return launch_product({.form = RowForm::kByteTiles,
-                         .row_unit = 32,
                          .row_block = 256,
                          .most_panels = panels_of_tiles(args.weight.k),
                          .narrow = linear_bytes_amx},

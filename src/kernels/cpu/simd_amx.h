@@ -83,10 +83,9 @@ inline float* whole_out(const LinearRaw& a, int64_t row, int64_t panel) {
   return static_cast<float*>(a.out) + (a.out_at ? a.out_at[row] : row * a.out_stride) + panel * 16;
 }
 
-// Stores a row's sums of a panel, past the caches where a line is whole: outputs of many rows are
-// read when they have left the caches, and a store would read the line first.
-[[gnu::always_inline]] inline void store_past(const LinearRaw& a, F sums, int64_t row,
-                                              int64_t panel) {
+// Stores a row's sums of a panel. Whole lines by non-temporal stores: plain ones read a line first.
+[[gnu::always_inline]] inline void stream_sums(const LinearRaw& a, F sums, int64_t row,
+                                               int64_t panel) {
   float* const out = whole_out(a, row, panel);
   if (!out || reinterpret_cast<uintptr_t>(out) % kLineBytes != 0) {
     F acc[1][1] = {{sums}};

@@ -342,7 +342,7 @@ class Product {
                                          {w_, panel}, totals, none);
   }
 
-  // Steps of the columns, and panels, between which x and sums change.
+  // In the L2 cache together: x of kColumnSteps steps and sums of kPanelsTogether panels.
   static constexpr int64_t kColumnSteps = 64, kPanelsTogether = 4;
 
   // Steps of a slab: kSlabSteps, unless a group has more.
@@ -358,7 +358,7 @@ class Product {
     return {index * size, end, index * groups, min_of((index + 1) * groups, num_groups())};
   }
 
-  // Some panels, at most two, of a slab.
+  // A slab of one or two panels; none: the end.
   struct Place {
     int64_t panel, panels;
     Slab slab;
@@ -386,7 +386,7 @@ class Product {
     multiply_next({});
     for (int64_t row = row_begin; row < row_end; ++row)
       store_row(kept, turns, row - row_begin, row, panel_begin, panel_end);
-    _mm_sfence();  // behind stream()
+    _mm_sfence();  // other threads load what stream_sums() stored
   }
   // Stores row `index` of the panels' kept state, which is pair by pair of tiles of 16 rows.
   [[gnu::always_inline]] void store_row(const Block* kept, int64_t turns, int64_t index,
@@ -397,7 +397,7 @@ class Product {
       const int64_t panels = min_of(2, panel_end - panel);
       for (int64_t p = 0; p < panels; ++p) {
         const float* const cells = kept[high * panels + p].cells[line];
-        store_past(a_, kBytes ? to_floats(load_words(cells)) : load(cells), row, panel + p);
+        stream_sums(a_, kBytes ? to_floats(load_words(cells)) : load(cells), row, panel + p);
       }
     }
   }

@@ -2,8 +2,8 @@
 // through two products. 1.6, OneVision: of the whole picture, and of the tiles of a size that fits
 // it; OneVision: blended where they are many.
 #include <algorithm>
-#include <charconv>
 
+#include "base/blended_plane.h"
 #include "models/all.h"
 #include "models/families/llama_weights.h"
 #include "models/families/vision_tower.h"
@@ -70,7 +70,7 @@ Traits read_llava_next_encoder_traits(Config& c, const Traits& decoder) {
 }
 
 Traits read_llava_onevision_encoder_traits(Config& c, const Traits& decoder) {
-  constexpr std::string_view kRatio = "vision_aspect_ratio", kAnyMost = "anyres_max_";
+  constexpr std::string_view kRatio = "vision_aspect_ratio";
   constexpr int32_t kSide = 384, kTiles = 6, kMostBlended = 64;
   Traits t = read_projected(c, decoder, -1, "full");
   if (t.pictures.class_tokens > 0)
@@ -81,10 +81,8 @@ Traits read_llava_onevision_encoder_traits(Config& c, const Traits& decoder) {
       usual.push_back({rows * kSide, columns * kSide});
   read_tiles(c, kSide, std::move(usual), t);
   const std::string ratio = c.string(kRatio, "anyres_max_9");
-  int32_t most = 0;
-  if (ratio.starts_with(kAnyMost))
-    std::from_chars(ratio.data() + kAnyMost.size(), ratio.data() + ratio.size(), most);
-  if (most < 1 || most > kMostBlended || ratio != fmt::format("{}{}", kAnyMost, most))
+  const int32_t most = blended_tiles_of(ratio);
+  if (most < 1 || most > kMostBlended)
     c.fail(kRatio, fmt::format("'{}' is not one of anyres_max_1 to anyres_max_{}",
                                ratio.substr(0, 40), kMostBlended));
   t.pictures.blended_tiles = most;
